@@ -1,0 +1,1 @@
+//! Settings: as typed and as meant.

@@ -1,0 +1,1 @@
+//! From claim to outcome.

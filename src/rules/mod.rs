@@ -1,0 +1,4 @@
+//! Decisions: functions without I/O, clock or chance inside.
+
+pub mod classify;
+pub mod outcome;

@@ -1,0 +1,1 @@
+//! The key-encryption key, and sealing under it.

@@ -6,6 +6,7 @@
 use crate::model::api_key::ApiKey;
 use crate::model::event::Event;
 use crate::model::gap::Gap;
+pub use crate::model::idempotency::IdempotencyRow;
 use crate::model::ids::{KeyId, LogNo, Seq, SubNo, SubscriptionId};
 use crate::model::record::PoisonRecord;
 use crate::model::subscription::{Sealed, Skipped, Spec, Subscription};
@@ -98,21 +99,6 @@ pub struct Manage {
     pub action: Action,
     /// The answer to repeat, when the client gave a key.
     pub idempotency: Option<IdempotencyRow>,
-}
-
-/// A remembered answer (A1.7).
-#[derive(Debug, Clone, bincode::Encode, bincode::Decode)]
-pub struct IdempotencyRow {
-    /// The API key that asked.
-    pub key: KeyId,
-    /// The client's `Idempotency-Key`.
-    pub client_key: String,
-    /// SHA-256 over method, path and body.
-    pub request: [u8; 32],
-    /// The answer, sealed; empty while it is not known yet.
-    pub answer: Sealed,
-    /// Forgotten then.
-    pub expires: HubTime,
 }
 
 /// What can be asked about the hub's own objects.

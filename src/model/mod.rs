@@ -7,6 +7,7 @@ pub mod api_key;
 pub mod attempt;
 pub mod event;
 pub mod gap;
+pub mod idempotency;
 pub mod ids;
 pub mod job;
 pub mod limits;

@@ -1,3 +1,239 @@
 //! The one redb file: tables, keys, codecs, one write transaction at a time and short read snapshots.
+//!
+//! Invariant: after an error inside a write, the outcome of that commit is unknown and nothing more is written until
+//! [`Store::reopen`]; what is damaged is refused with a message, never taken for empty.
 
+mod codec;
+pub mod disk;
+mod key;
+pub mod rows;
+mod tables;
+pub mod txn;
 pub mod view;
+
+use crate::time::HubTime;
+use disk::{Backend, Disk};
+use redb::{Database, ReadableDatabase as _};
+use rows::HubRow;
+use std::sync::{Arc, PoisonError, RwLock};
+use tables::Table;
+use txn::Txn;
+
+/// The store format that this program writes (C13.6).
+pub const FORMAT: u32 = 1;
+
+/// Why the store cannot be used.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has it (C13.5).
+    #[error("the store {0} is in use by another process; stop that one first, or use another DATA_DIR")]
+    InUse(String),
+    /// A newer program wrote it (C13.6).
+    #[error(
+        "the store has format {found}, this program knows up to {FORMAT}; run the newer program again, or restore a backup made before the upgrade"
+    )]
+    Newer {
+        /// Its format.
+        found: u32,
+    },
+    /// The disk refused.
+    #[error("the disk refused: {0}")]
+    Io(String),
+    /// What was read makes no sense.
+    #[error("the store is damaged: {0}; it was left as it is: restore a backup, or move the file away to begin anew")]
+    Damaged(String),
+    /// It is closed, or waits to be reopened.
+    #[error("the store is not open")]
+    Closed,
+}
+
+impl From<redb::StorageError> for StoreError {
+    fn from(error: redb::StorageError) -> Self {
+        match error {
+            redb::StorageError::Corrupted(what) => Self::Damaged(what),
+            redb::StorageError::DatabaseClosed => Self::Closed,
+            other => Self::Io(other.to_string()),
+        }
+    }
+}
+
+macro_rules! through_storage {
+    ($($error:ident),*) => {$(
+        impl From<redb::$error> for StoreError {
+            fn from(error: redb::$error) -> Self {
+                match error {
+                    redb::$error::Storage(error) => error.into(),
+                    other => Self::Io(other.to_string()),
+                }
+            }
+        }
+    )*};
+}
+through_storage!(TransactionError, CommitError, TableError);
+
+impl From<redb::DatabaseError> for StoreError {
+    fn from(error: redb::DatabaseError) -> Self {
+        match error {
+            redb::DatabaseError::DatabaseAlreadyOpen => Self::InUse("file".to_owned()),
+            redb::DatabaseError::Storage(error) => error.into(),
+            other => Self::Damaged(other.to_string()),
+        }
+    }
+}
+
+/// How the store is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct StoreSettings {
+    /// Memory for pages.
+    pub cache_bytes: usize,
+    /// Above that many allocated bytes every commit also saves what makes reopening instant, at the price of a second sync.
+    pub quick_repair_above: u64,
+}
+
+/// What a new store begins with; made by the caller, since chance is not ours.
+#[derive(Debug, Clone)]
+pub struct Birth {
+    /// Tells it from every other store.
+    pub store_id: [u8; 16],
+    /// Keys the delivery ids.
+    pub delivery_key: [u8; 32],
+}
+
+/// The store. One of it a process, held by the writer.
+#[derive(Debug)]
+pub struct Store {
+    disk: Arc<dyn Disk>,
+    settings: StoreSettings,
+    open: Arc<RwLock<Option<Database>>>,
+}
+
+impl Store {
+    /// Opens the store, or makes it, whole or not at all.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; nothing was changed then.
+    pub fn open(disk: Arc<dyn Disk>, settings: StoreSettings, birth: &Birth) -> Result<Self, StoreError> {
+        if !disk.exists()? {
+            disk.create(&mut |backend| first_row(backend, settings, birth))?;
+        }
+        let store = Self { disk, settings, open: Arc::new(RwLock::new(None)) };
+        store.reopen()?;
+        Ok(store)
+    }
+
+    /// Drops the handle and opens the file again: the way on after any error inside a write.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; the store stays closed then, and this can be called again.
+    pub fn reopen(&self) -> Result<(), StoreError> {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        *open = None;
+        let database = open_database(self.disk.open()?, self.settings)?;
+        let row = read_hub_row(&database)?;
+        if row.format > FORMAT {
+            return Err(StoreError::Newer { found: row.format });
+        }
+        *open = Some(database);
+        Ok(())
+    }
+
+    /// Closes the file cleanly. Readers see [`StoreError::Closed`] from then on.
+    pub fn close(&self) {
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The counters and identity as of the last commit.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn hub_row(&self) -> Result<HubRow, StoreError> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        read_hub_row(open.as_ref().ok_or(StoreError::Closed)?)
+    }
+
+    /// A handle for readers.
+    pub fn reader(&self) -> view::Reader {
+        view::Reader::new(self.open.clone())
+    }
+
+    /// Allocated bytes of the file.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.disk.allocated_bytes()
+    }
+
+    /// Runs `work` in one transaction and commits it durably, if it changed anything.
+    ///
+    /// # Errors
+    /// See [`StoreError`]. The outcome is unknown then: [`Store::reopen`] and read again before anything else.
+    pub fn write<T>(&self, work: impl FnOnce(&mut Txn<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let database = open.as_ref().ok_or(StoreError::Closed)?;
+        let mut write = database.begin_write()?;
+        write.set_quick_repair(self.disk.allocated_bytes() > self.settings.quick_repair_above);
+        let mut txn = Txn::new(&write);
+        let done = work(&mut txn);
+        let changed = txn.changed();
+        drop(txn);
+        let done = match done {
+            Ok(done) => done,
+            Err(error) => {
+                // The work failed, so its half is thrown away; a failure of that is the same fault again.
+                let _ = write.abort();
+                return Err(error);
+            }
+        };
+        if changed {
+            write.commit()?;
+        } else {
+            write.abort()?;
+        }
+        Ok(done)
+    }
+}
+
+fn open_database(backend: Backend, settings: StoreSettings) -> Result<Database, StoreError> {
+    let opening = std::panic::AssertUnwindSafe(|| {
+        Database::builder().set_cache_size(settings.cache_bytes).create_with_backend(backend)
+    });
+    // redb may panic on a file whose bytes were flipped; for us that is a damaged file, not a crash.
+    match std::panic::catch_unwind(opening) {
+        Ok(database) => Ok(database?),
+        Err(_) => Err(StoreError::Damaged("its pages contradict each other".to_owned())),
+    }
+}
+
+fn first_row(backend: Backend, settings: StoreSettings, birth: &Birth) -> Result<(), StoreError> {
+    let database = open_database(backend, settings)?;
+    let write = database.begin_write()?;
+    let mut txn = Txn::new(&write);
+    txn.create_tables()?;
+    txn.put_hub_row(&HubRow {
+        format: FORMAT,
+        store_id: birth.store_id,
+        delivery_key: birth.delivery_key,
+        kek_check: None,
+        hub_time: HubTime(0),
+        next_log: crate::model::ids::LogNo(1),
+        next_claim: crate::model::ids::ClaimNo(1),
+        next_sub: crate::model::ids::SubNo(1),
+        next_row: 1,
+        poison_bytes: 0,
+        poison_counted: 0,
+    })?;
+    drop(txn);
+    write.commit()?;
+    Ok(())
+}
+
+fn read_hub_row(database: &Database) -> Result<HubRow, StoreError> {
+    let read = database.begin_read()?;
+    let meta = match read.open_table(tables::definition(Table::Meta)) {
+        Ok(meta) => meta,
+        Err(redb::TableError::TableDoesNotExist(_)) => {
+            return Err(StoreError::Damaged("it is a redb file, but not one of this program's".to_owned()));
+        }
+        Err(other) => return Err(other.into()),
+    };
+    let row = meta.get(txn::HUB_ROW_KEY)?.ok_or_else(|| StoreError::Damaged("its first row is missing".to_owned()))?;
+    codec::decode(row.value())
+}

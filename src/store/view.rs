@@ -1,25 +1,31 @@
 //! Reading: short snapshots of what was last committed. One a page, never held across an answer.
 
+use super::rows::{BodyRow, LogRow, MarkRow, PoisonStored, PositionValue, TenantRow};
+use super::tables::{Table, definition};
+use super::{StoreError, codec, key};
 use crate::model::event::Event;
 use crate::model::gap::Gap;
-use crate::model::ids::{EventId, KeyId, LogNo, Seq, SubNo};
-use crate::model::job::{DeadLetter, Job};
+use crate::model::idempotency::IdempotencyRow;
+use crate::model::ids::{EventId, KeyId, LogNo, Seq, SubNo, TenantNo};
+use crate::model::job::{DeadLetter, Job, JobKey};
 use crate::model::record::PoisonRecord;
-use crate::model::subscription::Sealed;
 use crate::time::{HubTime, Timestamp};
-
-/// Why the store could not be read.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("the store cannot be read: {0}")]
-pub struct ReadError(pub String);
+use bincode::Decode;
+use bytes::Bytes;
+use redb::{Database, ReadableDatabase as _, ReadableTable as _};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// The store, for readers. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Reader {}
+pub struct Reader {
+    open: Arc<RwLock<Option<Database>>>,
+}
 
 /// One snapshot.
-#[derive(Debug)]
-pub struct View {}
+pub struct View {
+    read: redb::ReadTransaction,
+}
 
 /// A stored event.
 #[derive(Debug, Clone)]
@@ -85,51 +91,166 @@ pub struct PositionRow {
 }
 
 impl Reader {
+    pub(super) fn new(open: Arc<RwLock<Option<Database>>>) -> Self {
+        Self { open }
+    }
+
     /// A snapshot of the last commit. Blocking: call from a blocking thread, drop soon.
     ///
     /// # Errors
-    /// While the store is being reopened after a fault.
-    pub fn view(&self) -> Result<View, ReadError> {
-        Ok(View {})
+    /// [`StoreError::Closed`] while the store is being reopened after a fault.
+    pub fn view(&self) -> Result<View, StoreError> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(View { read: open.as_ref().ok_or(StoreError::Closed)?.begin_read()? })
     }
 }
 
-#[allow(unused_variables, clippy::missing_errors_doc)]
 impl View {
     /// A tenant's event by its `ce-id`.
-    pub fn event(&self, tenant: &str, id: EventId) -> Result<Option<StoredEvent>, ReadError> {
+    pub fn event(&self, tenant: &str, id: EventId) -> Result<Option<StoredEvent>, StoreError> {
+        // The id comes first in the key: the few tenants that share one are looked through.
+        let low = key::dedup(id, TenantNo(0));
+        let high = key::dedup(id, TenantNo(u32::MAX));
+        for row in self.table(Table::Dedup)?.range::<&[u8]>(low.as_slice()..=high.as_slice())? {
+            let (_, value) = row?;
+            let mark: MarkRow = codec::decode(value.value())?;
+            match self.event_at(mark.log)? {
+                Some(stored) if *stored.event.tenant == *tenant => return Ok(Some(stored)),
+                Some(_) | None => {}
+            }
+        }
         Ok(None)
     }
+
     /// The event of a log number.
-    pub fn event_at(&self, log: LogNo) -> Result<Option<StoredEvent>, ReadError> {
-        Ok(None)
+    pub fn event_at(&self, log: LogNo) -> Result<Option<StoredEvent>, StoreError> {
+        let Some(value) = self.table(Table::Log)?.get(key::log(log).as_slice())? else { return Ok(None) };
+        let row: LogRow<'_> = codec::borrow(value.value())?;
+        let tenant = self.tenant_name(row.tenant)?;
+        let body = match row.body {
+            BodyRow::Here(body) => Bytes::copy_from_slice(body),
+            BodyRow::Blob(length) => self.blob(log, length)?,
+        };
+        let event = row.event(&tenant, body);
+        Ok(Some(StoredEvent { log, seq: row.seq, stored_at: row.stored_at, matched: row.matched.clone(), event }))
     }
+
     /// Where the job of an event for a subscription stands.
-    pub fn job_state(&self, log: LogNo, sub: SubNo) -> Result<JobState, ReadError> {
-        Ok(JobState::Done)
+    pub fn job_state(&self, log: LogNo, sub: SubNo) -> Result<JobState, StoreError> {
+        if let Some(job) = self.get(Table::Job, &key::job(JobKey { log, sub }))? {
+            return Ok(JobState::Waiting(job));
+        }
+        Ok(self.get(Table::Dead, &key::dead(sub, log))?.map_or(JobState::Done, JobState::Dead))
     }
+
     /// Poison records, newest first, older than number `before`.
-    pub fn poison(&self, before: Option<u64>, limit: usize) -> Result<Vec<PoisonRow>, ReadError> {
-        Ok(Vec::new())
+    pub fn poison(&self, before: Option<u64>, limit: usize) -> Result<Vec<PoisonRow>, StoreError> {
+        let rows = self.newest(Table::Poison, before, limit, |value| codec::decode::<PoisonStored>(value))?;
+        let read = |(no, stored): (u64, PoisonStored)| {
+            let at = stored.at;
+            let record = stored.record().ok_or_else(|| StoreError::Damaged(format!("poison record {no}")))?;
+            Ok(PoisonRow { no, at, record })
+        };
+        rows.into_iter().map(read).collect()
     }
+
     /// Gaps, newest first, older than number `before`.
-    pub fn gaps(&self, before: Option<u64>, limit: usize) -> Result<Vec<(u64, Gap)>, ReadError> {
-        Ok(Vec::new())
+    pub fn gaps(&self, before: Option<u64>, limit: usize) -> Result<Vec<(u64, Gap)>, StoreError> {
+        self.newest(Table::Gap, before, limit, |value| codec::decode(value))
     }
+
     /// Dead letters of one subscription, newest event first, older than `before`.
-    pub fn dead_letters_of(&self, sub: SubNo, before: Option<LogNo>, limit: usize) -> Result<Vec<DeadRow>, ReadError> {
-        Ok(Vec::new())
+    pub fn dead_letters_of(&self, sub: SubNo, before: Option<LogNo>, limit: usize) -> Result<Vec<DeadRow>, StoreError> {
+        let low = key::dead(sub, LogNo(0));
+        let high = key::dead(sub, before.unwrap_or(LogNo(u64::MAX)));
+        let table = self.table(Table::Dead)?;
+        let rows = table.range::<&[u8]>(low.as_slice()..high.as_slice())?.rev().take(limit);
+        rows.map(|row| row.map_err(StoreError::from).and_then(|(key, value)| dead_row(key.value(), value.value())))
+            .collect()
     }
+
     /// Dead letters of all, subscription by subscription, after that key.
-    pub fn dead_letters(&self, after: Option<(SubNo, LogNo)>, limit: usize) -> Result<Vec<DeadRow>, ReadError> {
-        Ok(Vec::new())
+    pub fn dead_letters(&self, after: Option<(SubNo, LogNo)>, limit: usize) -> Result<Vec<DeadRow>, StoreError> {
+        let low = after.map(|(sub, log)| key::dead(sub, log));
+        let low = low.as_ref().map_or(Bound::Unbounded, |low| Bound::Excluded(low.as_slice()));
+        let table = self.table(Table::Dead)?;
+        let rows = table.range::<&[u8]>((low, Bound::Unbounded))?.take(limit);
+        rows.map(|row| row.map_err(StoreError::from).and_then(|(key, value)| dead_row(key.value(), value.value())))
+            .collect()
     }
+
     /// Every stored position.
-    pub fn positions(&self) -> Result<Vec<PositionRow>, ReadError> {
-        Ok(Vec::new())
+    pub fn positions(&self) -> Result<Vec<PositionRow>, StoreError> {
+        let mut rows = Vec::new();
+        for row in self.table(Table::Position)?.iter()? {
+            let (key, value) = row?;
+            let (topic, topic_id, partition) = key::read_position(key.value()).ok_or_else(bad_key)?;
+            let value: PositionValue = codec::decode(value.value())?;
+            let PositionValue { next, leader_epoch } = value;
+            rows.push(PositionRow { topic, topic_id, partition, next, leader_epoch });
+        }
+        Ok(rows)
     }
-    /// What is remembered under an `Idempotency-Key` of an API key (A1.7): hash of the request, sealed answer, expiry.
-    pub fn idempotency(&self, key: KeyId, client_key: &str) -> Result<Option<([u8; 32], Sealed, HubTime)>, ReadError> {
-        Ok(None)
+
+    /// What is remembered under an `Idempotency-Key` of an API key (A1.7).
+    pub fn idempotency(&self, key: KeyId, client_key: &str) -> Result<Option<IdempotencyRow>, StoreError> {
+        self.get(Table::Idempotency, &key::idempotency(key, client_key))
     }
+
+    fn tenant_name(&self, no: TenantNo) -> Result<String, StoreError> {
+        let row: Option<TenantRow> = self.get(Table::Tenant, &key::tenant(no))?;
+        Ok(row.ok_or_else(|| StoreError::Damaged(format!("tenant {no} has no name")))?.name)
+    }
+
+    fn blob(&self, log: LogNo, length: u64) -> Result<Bytes, StoreError> {
+        let (low, high) = (key::blob(log, 0), key::blob(log, u32::MAX));
+        let mut body = Vec::new();
+        for row in self.table(Table::Blob)?.range::<&[u8]>(low.as_slice()..=high.as_slice())? {
+            body.extend_from_slice(row?.1.value());
+        }
+        if body.len() as u64 != length {
+            return Err(StoreError::Damaged(format!("body of event {log} has {} bytes of {length}", body.len())));
+        }
+        Ok(body.into())
+    }
+
+    fn newest<T>(
+        &self,
+        table: Table,
+        before: Option<u64>,
+        limit: usize,
+        read: impl Fn(&[u8]) -> Result<T, StoreError>,
+    ) -> Result<Vec<(u64, T)>, StoreError> {
+        let high = key::number(before.unwrap_or(u64::MAX));
+        let table = self.table(table)?;
+        let mut rows = Vec::new();
+        for row in table.range::<&[u8]>((Bound::Unbounded, Bound::Excluded(high.as_slice())))?.rev().take(limit) {
+            let (key, value) = row?;
+            rows.push((key::read_number(key.value()).ok_or_else(bad_key)?, read(value.value())?));
+        }
+        Ok(rows)
+    }
+
+    fn get<T: Decode<()>>(&self, table: Table, key: &[u8]) -> Result<Option<T>, StoreError> {
+        self.table(table)?.get(key)?.map(|value| codec::decode(value.value())).transpose()
+    }
+
+    fn table(&self, table: Table) -> Result<redb::ReadOnlyTable<&'static [u8], &'static [u8]>, StoreError> {
+        Ok(self.read.open_table(definition(table))?)
+    }
+}
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("View")
+    }
+}
+
+fn dead_row(key: &[u8], value: &[u8]) -> Result<DeadRow, StoreError> {
+    let (sub, log) = key::read_dead(key).ok_or_else(bad_key)?;
+    Ok(DeadRow { sub, log, letter: codec::decode(value)? })
+}
+
+fn bad_key() -> StoreError {
+    StoreError::Damaged("a key has the wrong length".to_owned())
 }

@@ -1,0 +1,321 @@
+//! Settings as meant: plain typed values, already judged. Whoever holds a [`Settings`] need not check again.
+
+use crate::model::limits;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use zeroize::Zeroize as _;
+
+/// All settings.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where the hub runs.
+    pub env: Env,
+    /// What is logged, and how.
+    pub log: LogSettings,
+    /// Directory of the store.
+    pub data_dir: PathBuf,
+    /// Whose events it serves.
+    pub tenancy: Tenancy,
+    /// The API.
+    pub http: HttpSettings,
+    /// The Kafka source, where there is one.
+    pub kafka: Option<KafkaSettings>,
+    /// How records are judged.
+    pub records: RecordSettings,
+    /// Where deliveries may go.
+    pub sinks: SinkSettings,
+    /// Where the key-encryption key is.
+    pub kek: KekFrom,
+    /// The pool of workers.
+    pub dispatch: DispatchSettings,
+    /// The engine and its store.
+    pub engine: EngineSettings,
+    /// How the hub stops.
+    pub stop: StopSettings,
+}
+
+/// Where the hub runs (`ENV`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Env {
+    /// A developer's machine.
+    Local,
+    /// Before production.
+    Staging,
+    /// In earnest: no `ALLOW_*`, a KEK, no plain API outside loopback.
+    Production,
+}
+
+impl Env {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Env::Local => "local",
+            Env::Staging => "staging",
+            Env::Production => "production",
+        }
+    }
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogSettings {
+    /// A level, or directives as in `RUST_LOG`.
+    pub filter: String,
+    /// Form of a line; none: text on a terminal, else JSON.
+    pub format: Option<LogFormat>,
+}
+
+/// Form of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
+}
+
+/// Whose events a hub serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tenancy {
+    /// One tenant's; deliveries then say nothing of it (C9.4).
+    Single(String),
+    /// Many tenants'.
+    Multi,
+}
+
+/// The API.
+#[derive(Debug, Clone)]
+pub struct HttpSettings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// TLS, where it is on.
+    pub tls: Option<TlsFiles>,
+    /// A proxy ends TLS before it.
+    pub behind_proxy: bool,
+    /// `POST /ingest/events` is on (C3.6).
+    pub ingest: bool,
+    /// How long answers to an `Idempotency-Key` are repeated (A1.7).
+    pub idempotency_ttl_ms: u64,
+    /// `/metrics` is served.
+    pub metrics: bool,
+    /// `/metrics` needs no key anywhere.
+    pub metrics_public: bool,
+    /// `/readyz` says 503 while Kafka is down (C13.1).
+    pub ready_requires_kafka: bool,
+}
+
+/// Files of the API's TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// PEM of the chain, leaf first.
+    pub cert: PathBuf,
+    /// PEM of the private key.
+    pub key: PathBuf,
+}
+
+/// The Kafka source.
+#[derive(Debug, Clone)]
+pub struct KafkaSettings {
+    /// Bootstrap brokers, `host:port`, at least one.
+    pub brokers: Vec<String>,
+    /// TLS to the brokers.
+    pub tls: Option<KafkaTls>,
+    /// Authentication.
+    pub sasl: Option<KafkaSasl>,
+    /// Group under which positions are shown.
+    pub group: String,
+    /// For partitions that exist at the store's first start (C1.4).
+    pub start: KafkaStart,
+    /// What followed topics start with (C1.2).
+    pub topic_prefix: String,
+    /// How often new topics and partitions are looked for (C1.3).
+    pub discovery_interval: Duration,
+}
+
+/// TLS to the brokers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KafkaTls {
+    /// CA certificates; none: the system's.
+    pub ca_pem: Option<String>,
+}
+
+/// Authentication at the brokers.
+#[derive(Debug, Clone)]
+pub struct KafkaSasl {
+    /// How.
+    pub mechanism: SaslMechanism,
+    /// Who.
+    pub username: String,
+    /// With what.
+    pub password: Secret,
+}
+
+/// How the hub authenticates at the brokers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SaslMechanism {
+    /// `PLAIN`
+    Plain,
+    /// `SCRAM-SHA-256`
+    ScramSha256,
+    /// `SCRAM-SHA-512`
+    ScramSha512,
+}
+
+/// Where partitions start that exist at the store's first start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KafkaStart {
+    /// With everything that is kept.
+    Earliest,
+    /// With what comes next.
+    Latest,
+}
+
+/// How records are judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordSettings {
+    /// What followed topics start with.
+    pub topic_prefix: String,
+    /// `ce_` is taken too (C2.6).
+    pub accept_underscore: bool,
+    /// Largest body (C2.3).
+    pub max_body_bytes: usize,
+}
+
+/// Where deliveries may go (C9.8).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SinkSettings {
+    /// All private addresses are open.
+    pub allow_private: bool,
+    /// Plain HTTP is open.
+    pub allow_http: bool,
+    /// What else is open: `SINK_ALLOW` as written.
+    pub allow: String,
+    /// Ports that may be dialled.
+    pub ports: Vec<u16>,
+    /// More trusted roots, PEM.
+    pub ca_pem: Option<String>,
+    /// Limit of one attempt for subscriptions that give none.
+    pub attempt_timeout: Duration,
+}
+
+/// Where the key-encryption key is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KekFrom {
+    /// In the environment variable of that name.
+    Variable(String),
+    /// In that file; systemd credentials are files too.
+    File(PathBuf),
+    /// In that file, which is made together with a new store (only in `local`).
+    MadeWithStore(PathBuf),
+}
+
+/// The pool of workers (C5.1, C5.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DispatchSettings {
+    /// Workers that start attempts.
+    pub workers: usize,
+    /// Attempts in flight in the hub.
+    pub slots: usize,
+}
+
+/// The engine and its store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineSettings {
+    /// Attempts in flight in the hub: claims never go beyond.
+    pub slots: usize,
+    /// Events in one claim.
+    pub claim_batch: usize,
+    /// Backstop for claims.
+    pub lease_ms: u64,
+    /// Crashes after which a job is poison (C5.6).
+    pub poison_threshold: u8,
+    /// Circuit breakers (C7).
+    pub breaker: BreakerSettings,
+    /// Steps for subscriptions that give none (C6.1).
+    pub retry_schedule_ms: Vec<u64>,
+    /// How long a rotated secret still signs (C9.2).
+    pub secret_overlap_ms: u64,
+    /// Jobs in memory at which ingest stops.
+    pub pending_in_memory_max: usize,
+    /// Space for poison records.
+    pub poison_max_bytes: u64,
+    /// The file.
+    pub store: StoreSettings,
+}
+
+/// Circuit breakers (C7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BreakerSettings {
+    /// Failures in a row that open one.
+    pub failures: u32,
+    /// First cooling time.
+    pub cooling_ms: u64,
+    /// Longest cooling time.
+    pub cooling_max_ms: u64,
+}
+
+/// The store's file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreSettings {
+    /// `DATA_DIR/hub.redb`
+    pub path: PathBuf,
+    /// Memory for pages.
+    pub cache_bytes: usize,
+    /// Allocated size from which commits save what a quick repair needs.
+    pub quick_repair_above: u64,
+    /// Free disk space at which ingest stops (C13.4).
+    pub reserve: Reserve,
+}
+
+/// Free disk space at which ingest stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reserve {
+    /// So many bytes.
+    Bytes(u64),
+    /// That share of the disk.
+    Percent(u8),
+}
+
+/// How the hub stops (C13.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StopSettings {
+    /// How long attempts in flight may finish.
+    pub drain: Duration,
+    /// How long it says not ready before it stops taking requests.
+    pub pre_stop: Duration,
+}
+
+/// A text that is never shown, and wiped when it goes.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes the text.
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The text, for the one place that needs it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+/// Longest attempt that any subscription may ask for; the lease must outlast it.
+pub(super) const LONGEST_ATTEMPT: Duration = Duration::from_millis(limits::ATTEMPT_TIMEOUT_MAX_MS);
+/// What a lease must be longer than that by: for the wait in the queue and the commit of the outcome.
+pub(super) const LEASE_MARGIN: Duration = Duration::from_secs(10);

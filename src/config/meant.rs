@@ -7,6 +7,7 @@ use super::settings::*;
 use super::typed::{Surroundings, Typed};
 use super::{kafka, table, value};
 use crate::model::limits;
+use crate::store::StoreSettings;
 use crate::time::millis;
 use std::path::Path;
 use std::time::Duration;
@@ -40,7 +41,7 @@ fn all(read: &mut Reader<'_>, around: &Surroundings) -> Option<Settings> {
     let sinks = sinks(read, env);
     let kek = kek(read, env, data_dir.as_deref(), around);
     let dispatch = dispatch(read);
-    let engine = engine(read, data_dir.as_deref(), dispatch);
+    let engine = engine(read, dispatch);
     let drain = read.duration("SHUTDOWN_TIMEOUT", Duration::from_millis(100)..=secs(600));
     let pre_stop = read.duration("PRE_STOP_DRAIN_TIMEOUT", Duration::ZERO..=secs(600));
     Some(Settings {
@@ -212,11 +213,7 @@ fn dispatch(read: &mut Reader<'_>) -> Option<DispatchSettings> {
     Some(DispatchSettings { workers: workers?, slots: slots? })
 }
 
-fn engine(
-    read: &mut Reader<'_>,
-    data_dir: Option<&Path>,
-    dispatch: Option<DispatchSettings>,
-) -> Option<EngineSettings> {
+fn engine(read: &mut Reader<'_>, dispatch: Option<DispatchSettings>) -> Option<EngineSettings> {
     let claim_batch = read.number("DISPATCH_CLAIM_BATCH", 1, 1024);
     let lease = read.duration("LEASE", LONGEST_ATTEMPT + LEASE_MARGIN..=secs(3600));
     let poison_threshold = read.number("POISON_THRESHOLD", 1u8, 100);
@@ -252,12 +249,8 @@ fn engine(
         secret_overlap_ms: millis(overlap?),
         pending_in_memory_max: pending?,
         poison_max_bytes: poison_max_bytes?,
-        store: StoreSettings {
-            path: data_dir?.join("hub.redb"),
-            cache_bytes: usize::try_from(cache?).ok()?,
-            quick_repair_above: quick_repair_above?,
-            reserve: reserve?,
-        },
+        store: StoreSettings { cache_bytes: usize::try_from(cache?).ok()?, quick_repair_above: quick_repair_above? },
+        reserve: reserve?,
     })
 }
 

@@ -18,7 +18,7 @@ pub use problem::{Problem, Problems};
 pub use settings::{
     BreakerSettings, DispatchSettings, EngineSettings, Env, HttpSettings, KafkaSasl, KafkaSettings, KafkaStart,
     KafkaTls, KekFrom, LogFormat, LogSettings, RecordSettings, Reserve, SaslMechanism, Secret, Settings, SinkSettings,
-    StopSettings, StoreSettings, Tenancy, TlsFiles,
+    StopSettings, Tenancy, TlsFiles,
 };
 pub use show::{as_json, as_text};
 pub use typed::{From, Given, Surroundings, Typed, strange_names};

@@ -1,6 +1,7 @@
 //! Settings as meant: plain typed values, already judged. Whoever holds a [`Settings`] need not check again.
 
 use crate::model::limits;
+use crate::store::StoreSettings;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ pub struct Settings {
     pub env: Env,
     /// What is logged, and how.
     pub log: LogSettings,
-    /// Directory of the store.
+    /// Directory of the store, `hub.redb`.
     pub data_dir: PathBuf,
     /// Whose events it serves.
     pub tenancy: Tenancy,
@@ -221,7 +222,7 @@ pub struct DispatchSettings {
 }
 
 /// The engine and its store.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct EngineSettings {
     /// Attempts in flight in the hub: claims never go beyond.
     pub slots: usize,
@@ -241,8 +242,10 @@ pub struct EngineSettings {
     pub pending_in_memory_max: usize,
     /// Space for poison records.
     pub poison_max_bytes: u64,
-    /// The file.
+    /// How the file is kept.
     pub store: StoreSettings,
+    /// Free disk space at which ingest stops (C13.4).
+    pub reserve: Reserve,
 }
 
 /// Circuit breakers (C7).
@@ -254,19 +257,6 @@ pub struct BreakerSettings {
     pub cooling_ms: u64,
     /// Longest cooling time.
     pub cooling_max_ms: u64,
-}
-
-/// The store's file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreSettings {
-    /// `DATA_DIR/hub.redb`
-    pub path: PathBuf,
-    /// Memory for pages.
-    pub cache_bytes: usize,
-    /// Allocated size from which commits save what a quick repair needs.
-    pub quick_repair_above: u64,
-    /// Free disk space at which ingest stops (C13.4).
-    pub reserve: Reserve,
 }
 
 /// Free disk space at which ingest stops.

@@ -1,0 +1,71 @@
+//! `streaming-hub explain`: the daemon's own rules on lines of JSON, without a daemon.
+
+use super::output::Output;
+use super::settings::meant;
+use super::{Ended, Failure};
+use crate::config::Typed;
+use crate::rules::classify::Policy;
+use crate::rules::explain::explain_record;
+use std::io::BufRead;
+use std::path::PathBuf;
+
+/// What can be explained.
+#[derive(clap::Subcommand)]
+pub(super) enum Explain {
+    /// Which verdict a record gets: JSON lines in, one line {"name","verdict","reason","schema_major"} out for each
+    Record(Lines),
+}
+
+/// Lines to explain, under the settings of the hub.
+#[derive(clap::Args)]
+pub(super) struct Lines {
+    /// Files of JSON lines {"name","topic","headers":[[name,text]],"value"}; none, or -, reads standard input
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    typed: Box<Typed>,
+}
+
+impl Explain {
+    pub(super) fn run(self, output: &mut Output) -> Result<Ended, Failure> {
+        match self {
+            Explain::Record(mut lines) => {
+                let records = meant(&mut lines.typed)?.records;
+                let policy =
+                    Policy { max_body_bytes: records.max_body_bytes, accept_ce_underscore: records.accept_underscore };
+                lines.each(output, |line| {
+                    explain_record(line, &policy, &records.topic_prefix).map_err(|error| error.to_string())
+                })
+            }
+        }
+    }
+}
+
+impl Lines {
+    fn each(self, output: &mut Output, explain: impl Fn(&str) -> Result<String, String>) -> Result<Ended, Failure> {
+        let files = if self.files.is_empty() { vec![PathBuf::from("-")] } else { self.files };
+        let mut ended = Ended::Fine;
+        for path in files {
+            let name = path.display().to_string();
+            let lines: Box<dyn BufRead> = if name == "-" {
+                Box::new(std::io::stdin().lock())
+            } else {
+                Box::new(std::io::BufReader::new(std::fs::File::open(&path).map_err(Failure::io(&name))?))
+            };
+            for (number, line) in lines.lines().enumerate() {
+                let line = line.map_err(Failure::io(&name))?;
+                if line.trim().is_empty() || line.starts_with('#') {
+                    continue;
+                }
+                match explain(&line) {
+                    Ok(explained) => output.line(&explained)?,
+                    // One line that cannot be read hides none of the others.
+                    Err(error) => {
+                        output.complain(&format!("{name}:{}: {error}", number + 1));
+                        ended = Ended::Failed;
+                    }
+                }
+            }
+        }
+        Ok(ended)
+    }
+}

@@ -1,0 +1,19 @@
+//! `streaming-hub serve`: settings, logging, the runtime, and the daemon until it has stopped.
+
+use super::settings::{meant, warn_of_strange_names};
+use super::{Ended, Failure, logging};
+use crate::config::Typed;
+use crate::daemon;
+
+pub(super) fn run(mut typed: Typed) -> Result<Ended, Failure> {
+    let settings = meant(&mut typed)?;
+    logging::start(&settings.log);
+    warn_of_strange_names();
+    runtime()?.block_on(daemon::run(settings))?;
+    Ok(Ended::Fine)
+}
+
+/// The runtime of the daemon.
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::io("the runtime"))
+}

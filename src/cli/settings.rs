@@ -1,0 +1,42 @@
+//! `streaming-hub config`: the effective settings, and the common way from what was typed to what is meant.
+
+use super::output::Output;
+use super::{Ended, Failure};
+use crate::config::{self, Settings, Surroundings, Typed};
+
+/// Judges what was typed, in the surroundings of this process.
+pub(super) fn meant(typed: &mut Typed) -> Result<Settings, Failure> {
+    Ok(config::mean(typed, &Surroundings::of_process())?)
+}
+
+/// Says once in the log which environment names mean nothing.
+pub(super) fn warn_of_strange_names() {
+    for sentence in config::strange_names(&Surroundings::of_process()) {
+        tracing::warn!("{sentence}");
+    }
+}
+
+/// `streaming-hub config`
+#[derive(clap::Args)]
+pub(super) struct Config {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    typed: Typed,
+}
+
+impl Config {
+    pub(super) fn run(mut self, output: &mut Output) -> Result<Ended, Failure> {
+        let settings = meant(&mut self.typed);
+        if self.json {
+            output.json(&config::as_json(&self.typed))?;
+        } else {
+            output.raw(config::as_text(&self.typed).as_bytes())?;
+        }
+        for sentence in config::strange_names(&Surroundings::of_process()) {
+            output.remark(&format!("note: {sentence}"));
+        }
+        settings.map(|_| Ended::Fine)
+    }
+}

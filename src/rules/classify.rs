@@ -7,10 +7,10 @@ use crate::model::event::Event;
 use crate::model::ids::EventId;
 use crate::model::limits::{
     CONTENT_TYPE_BYTES, DATA_SCHEMA_BYTES, EXTENSION_VALUE_BYTES, POISON_BODY_BYTES, POISON_HEADERS_BYTES,
-    SCHEMA_VERSION_BYTES, SUBJECT_BYTES, TENANT_BYTES, TYPE_PART_BYTES,
+    SCHEMA_VERSION_BYTES, SUBJECT_BYTES, TENANT_BYTES,
 };
 use crate::model::record::{Origin, PoisonRecord, RawRecord, Reason, Verdict};
-use crate::rules::grammar::{is_rfc3339, is_traceparent, is_tracestate, schema_major};
+use crate::rules::grammar::{is_plain, is_rfc3339, is_traceparent, is_tracestate, is_type_part, schema_major};
 use crate::rules::headers::{Found, extensions, utf8};
 use bytes::Bytes;
 
@@ -134,20 +134,6 @@ fn accepted(
 
 fn check(good: bool, reason: Reason) -> Result<(), Reason> {
     if good { Ok(()) } else { Err(reason) }
-}
-
-/// Within its limit and without control characters (C2.3).
-fn is_plain(text: &str, limit: usize) -> bool {
-    text.len() <= limit && !has_control(text)
-}
-
-fn has_control(text: &str) -> bool {
-    // Bytes first: nearly all texts are ASCII, and the controls beyond ASCII all begin with the byte C2.
-    text.bytes().any(|byte| byte < 0x20 || byte == 0x7f || byte == 0xc2) && text.chars().any(char::is_control)
-}
-
-fn is_type_part(text: &str) -> bool {
-    !text.is_empty() && is_plain(text, TYPE_PART_BYTES) && !text.contains('.')
 }
 
 /// Exactly `studio.lerian.<source>.<resource>.<event>` (C2.2), compared without building it.

@@ -2,7 +2,7 @@
 //!
 //! Written by hand because they stand on the hot path, and because a parser's leniency must not become part of the contract.
 
-use crate::model::limits::{SOURCE_BYTES, TRACE_BYTES};
+use crate::model::limits::{SOURCE_BYTES, TRACE_BYTES, TYPE_PART_BYTES};
 
 /// The source that a fact topic carries; none for a topic that is not followed for delivery (C1.1, C1.2).
 pub fn topic_source<'a>(prefix: &str, topic: &'a str) -> Option<&'a str> {
@@ -18,6 +18,21 @@ pub fn is_source(text: &str) -> bool {
     bytes.len() <= SOURCE_BYTES
         && bytes.first().is_some_and(|first| !matches!(first, b'_' | b'-'))
         && bytes.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
+}
+
+/// Within its limit and without control characters (C2.3).
+pub(super) fn is_plain(text: &str, limit: usize) -> bool {
+    text.len() <= limit && !has_control(text)
+}
+
+fn has_control(text: &str) -> bool {
+    // Bytes first: nearly all texts are ASCII, and the controls beyond ASCII all begin with the byte C2.
+    text.bytes().any(|byte| byte < 0x20 || byte == 0x7f || byte == 0xc2) && text.chars().any(char::is_control)
+}
+
+/// Whether the text may be a resource type or an event type (C2.3).
+pub(super) fn is_type_part(text: &str) -> bool {
+    !text.is_empty() && is_plain(text, TYPE_PART_BYTES) && !text.contains('.')
 }
 
 /// Longest `ce-time` that is taken: nine digits of a second and an offset make 35 bytes.

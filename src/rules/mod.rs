@@ -1,7 +1,11 @@
 //! Decisions: functions without I/O, clock or chance inside.
 
+pub mod backoff;
+pub mod breaker;
 pub mod classify;
 pub mod explain;
 mod grammar;
 mod headers;
+pub mod matching;
 pub mod outcome;
+pub mod signature;

@@ -1,4 +1,237 @@
 //! The synchronous core: commands in, one transaction, answers out. No clock, no sockets, no async.
+//!
+//! [`Engine::apply`] is all there is: production's writer thread and the simulator call the same function with the time as an
+//! argument. What it holds in memory is changed as it goes, and rebuilt from the store whenever a commit's outcome is unknown.
 
+mod admit;
 pub mod board;
+mod claim;
 pub mod command;
+mod core;
+mod fill;
+mod lane;
+mod lanes;
+mod load;
+mod manage;
+mod matcher;
+mod settle;
+mod sweep;
+
+use crate::entropy::Entropy;
+use crate::model::job::{Claim, Settle};
+use crate::model::record::Reason;
+use crate::rules::backoff::Schedule;
+use crate::rules::breaker::BreakerPolicy;
+use crate::store::{Store, StoreError};
+use crate::time::{HubTime, Timestamp};
+use board::Board;
+use command::{Admit, Admitted, Manage, Managed, Refusal};
+use std::sync::Arc;
+
+/// How the engine decides and how far it goes.
+#[derive(Debug, Clone)]
+pub struct EngineSettings {
+    /// Attempts in flight in the hub (C5.5).
+    pub slots: u32,
+    /// Jobs of one parallel lane taken in one commit.
+    pub claim_batch: u32,
+    /// Crashes a job may be claimed in before it is dead as poison (C5.6).
+    pub poison_threshold: u8,
+    /// When breakers open and for how long (C7).
+    pub breaker: BreakerPolicy,
+    /// Steps for subscriptions that give none (C6.1).
+    pub schedule: Schedule,
+    /// Jobs in memory before ingest stops.
+    pub pending_max: usize,
+    /// Bytes of poison records before only their headers, then only their count is kept (C2.7).
+    pub poison_max_bytes: u64,
+    /// How long poison records are kept, in milliseconds (C2.7).
+    pub poison_retention_ms: u64,
+    /// Memory for bodies of events just stored, so that their first attempt need not read them again.
+    pub recent_bytes: usize,
+    /// Bugs planted by the simulator to show that it would see them.
+    #[cfg(feature = "planted-bugs")]
+    pub planted: Option<PlantedBug>,
+}
+
+/// A bug planted on purpose.
+#[cfg(feature = "planted-bugs")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlantedBug {
+    /// The position is committed before its records.
+    PositionFirst,
+    /// Duplicates are stored.
+    NoDedup,
+    /// A claim is not written down and is taken again.
+    NoClaim,
+    /// More is claimed than there are slots.
+    ClaimsBeyondCapacity,
+    /// Jobs that were not claimed are blamed for a crash.
+    UnclaimedBlamed,
+    /// A change is not obeyed by claims not yet begun.
+    GenerationIgnored,
+    /// Claims are handed out before their commit.
+    AttemptBeforeCommit,
+}
+
+/// Commands to apply in one transaction.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Applied first: a pause is obeyed by the claims of its own batch.
+    pub manages: Vec<Manage>,
+    /// Applied second. They stay here when the commit fails, to be applied again: they are idempotent.
+    pub settles: Vec<Settle>,
+    /// Applied last.
+    pub admits: Vec<Admit>,
+}
+
+impl Batch {
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.manages.is_empty() && self.settles.is_empty() && self.admits.is_empty()
+    }
+}
+
+/// What a batch led to, all of it durable.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// One for each of [`Batch::manages`].
+    pub manages: Vec<Result<Managed, Refusal>>,
+    /// One for each of [`Batch::admits`].
+    pub admits: Vec<Result<Admitted, Refusal>>,
+    /// Jobs to attempt now.
+    pub claims: Vec<Claim>,
+    /// What happened, for the metrics.
+    pub counts: Counts,
+    /// Bulk work is left: apply again, even with an empty batch.
+    pub more: bool,
+    /// Apply again then, even with an empty batch.
+    pub wake_at: Option<HubTime>,
+}
+
+/// What happened in a batch, counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Events stored.
+    pub accepted: u64,
+    /// Records known already (C3.2).
+    pub duplicates: u64,
+    /// Of these, with another body.
+    pub dedup_conflicts: u64,
+    /// System events.
+    pub dropped: u64,
+    /// Records quarantined, by reason.
+    pub quarantined: Vec<(Reason, u64)>,
+    /// Gaps recorded.
+    pub gaps: u64,
+    /// Jobs made.
+    pub jobs: u64,
+    /// Jobs delivered.
+    pub delivered: u64,
+    /// Jobs dead, by reason.
+    pub dead: Vec<(crate::model::job::DeadReason, u64)>,
+    /// Settles for claims that were gone.
+    pub stale_settles: u64,
+    /// Breakers that opened.
+    pub breakers_opened: u64,
+}
+
+/// The store and everything the writer knows.
+pub struct Engine {
+    store: Store,
+    board: Arc<Board>,
+    core: core::Core,
+}
+
+impl Engine {
+    /// Takes up the work where the former process left it: its claims are free, their jobs are suspects (C5.6).
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn open(
+        store: Store,
+        board: Arc<Board>,
+        settings: EngineSettings,
+        entropy: Entropy,
+        now: HubTime,
+    ) -> Result<Self, StoreError> {
+        let hub = store.hub_row()?;
+        let mut engine = Self { store, board, core: core::Core::new(settings, entropy, hub) };
+        engine.load(now, load::Before::AnotherProcess)?;
+        Ok(engine)
+    }
+
+    /// After an error of [`Engine::apply`]: opens the store again and reads everything anew. Claims that were handed out stay with
+    /// whoever has them (C5.1); the settles of the failed batch are to be applied again.
+    ///
+    /// # Errors
+    /// When the store is still not to be had; call it again later.
+    pub fn reopen(&mut self, now: HubTime) -> Result<(), StoreError> {
+        self.store.reopen()?;
+        self.load(now, load::Before::ThisProcess)
+    }
+
+    /// Applies a batch in one transaction and commits it.
+    ///
+    /// # Errors
+    /// The store failed, and whether the batch is stored is not known: [`Engine::reopen`] before anything else.
+    pub fn apply(&mut self, now: HubTime, wall: Timestamp, batch: &mut Batch) -> Result<Applied, StoreError> {
+        let core = &mut self.core;
+        let mut effects = core::Effects::default();
+        let applied = self.store.write(|txn| core.apply(txn, now, wall, batch, &mut effects))?;
+        effects.show_on(&self.board);
+        batch.settles.clear();
+        Ok(applied)
+    }
+
+    /// A handle for readers of the store.
+    pub fn reader(&self) -> crate::store::view::Reader {
+        self.store.reader()
+    }
+
+    /// Allocated bytes of the store.
+    pub fn store_bytes(&self) -> u64 {
+        self.store.allocated_bytes()
+    }
+
+    /// Whether no lane of these settles has a job waiting: then nobody waits for their commit.
+    pub fn is_nobody_waiting_behind(&self, settles: &[Settle]) -> bool {
+        settles.iter().all(|settle| self.core.is_idle_behind(settle.key.sub))
+    }
+
+    /// Gives up every claim without blame, after the pool has ended its attempts: a clean stop counts nothing (C5.6).
+    ///
+    /// # Errors
+    /// When the store fails; the next start then takes the claims for those of a crash.
+    pub fn release_claims(&mut self, now: HubTime, wall: Timestamp) -> Result<(), StoreError> {
+        let settles = self.core.open_claims();
+        self.core.stop_claiming();
+        self.apply(now, wall, &mut Batch { settles, ..Batch::default() }).map(drop)
+    }
+
+    /// Claims nothing from now on (C13.2).
+    pub fn stop_claiming(&mut self) {
+        self.core.stop_claiming();
+    }
+
+    /// Closes the store.
+    pub fn close(&self) {
+        self.store.close();
+    }
+
+    fn load(&mut self, now: HubTime, before: load::Before) -> Result<(), StoreError> {
+        let hub = self.store.hub_row()?;
+        let core = &mut self.core;
+        let mut effects = core::Effects::default();
+        self.store.write(|txn| core.load(txn, now, hub, before, &mut effects))?;
+        self.board.clear();
+        effects.show_on(&self.board);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("store", &self.store).finish_non_exhaustive()
+    }
+}

@@ -96,17 +96,15 @@ pub struct DeadLetter {
     pub attempts: Vec<AttemptRecord>,
 }
 
-/// Jobs of one lane taken for attempts in one commit.
+/// One job taken for one attempt; durable before the attempt begins.
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// Its number; a settle names it.
     pub no: ClaimNo,
-    /// Whose lane.
-    pub sub: SubNo,
     /// The generation under which it was claimed; under another it goes back unattempted.
     pub generation: Generation,
-    /// What was claimed, in lane order.
-    pub jobs: Vec<ClaimedJob>,
+    /// What was claimed.
+    pub job: ClaimedJob,
 }
 
 /// One claimed job.

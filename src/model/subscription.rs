@@ -193,6 +193,15 @@ impl Sink {
     }
 }
 
+impl Sink {
+    /// Whether a probe of this one proves the other as well: they lead to the same place (C4.6).
+    pub fn is_proven_by(&self, other: &Sink) -> bool {
+        match (self, other) {
+            (Sink::Webhook(one), Sink::Webhook(other)) => one.url == other.url,
+        }
+    }
+}
+
 /// A webhook destination (C9).
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct WebhookSink {

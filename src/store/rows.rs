@@ -174,22 +174,13 @@ pub struct PositionValue {
     pub leader_epoch: i32,
 }
 
-/// Jobs taken in one commit for one lane.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+/// One claimed job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct ClaimRow {
-    /// Whose.
-    pub sub: SubNo,
+    /// Which.
+    pub key: JobKey,
     /// It is a suspect running alone: a crash now counts on (C5.6).
     pub alone: bool,
-    /// Which events.
-    pub logs: Vec<LogNo>,
-}
-
-impl ClaimRow {
-    /// The keys of its jobs.
-    pub fn keys(&self) -> impl Iterator<Item = JobKey> + '_ {
-        self.logs.iter().map(|log| JobKey { log: *log, sub: self.sub })
-    }
 }
 
 /// How far a subscription's `start_from` has been filled (C4.8).

@@ -1,11 +1,87 @@
 //! The door to the one writer thread: bounded queues in, answers out after the commit.
 
+mod thread;
+
 use crate::engine::command::{Admit, Admitted, Manage, Managed, Refusal};
-use crate::model::job::Settle;
+use crate::engine::{Counts, Engine};
+use crate::model::job::{Claim, Settle};
+use crate::model::limits::COMMANDS_WAITING;
+use crate::time::{Clock, HubClock};
 use std::sync::Arc;
-use std::sync::OnceLock;
-use std::thread::Thread;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use thread::Orders;
 use tokio::sync::{mpsc, oneshot};
+
+/// Who is told what the writer did; the metrics and the log.
+pub trait Telling: Send + Sync {
+    /// A batch of so many commands is durable, after that time.
+    fn committed(&self, counts: &Counts, size: usize, took: Duration);
+    /// The store failed; writes are suspended from now on.
+    fn suspended(&self, why: &str);
+    /// The store is open again.
+    fn resumed(&self);
+}
+
+/// The running writer thread.
+#[derive(Debug)]
+pub struct Running {
+    thread: JoinHandle<()>,
+    orders: Arc<Orders>,
+}
+
+impl Running {
+    /// Claims nothing more; outcomes, commands and records are still taken (C13.2).
+    pub fn stop_claiming(&self) {
+        self.orders.stop_claiming.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+    }
+
+    /// Applies what is queued, releases the claims that are left, closes the store and ends. Blocking.
+    pub fn end(self) {
+        self.orders.end.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        // A panic of the writer was told when it happened; here only its end counts.
+        let _ = self.thread.join();
+    }
+
+    /// Whether the thread has ended, which it only does when told to, or by a broken invariant.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+/// Starts the writer thread over an engine. Claims come out of the receiver; their number is bounded by the slots.
+///
+/// # Errors
+/// When the operating system gives no thread.
+pub fn start(
+    engine: Engine,
+    clock: Arc<dyn Clock>,
+    hub_clock: HubClock,
+    telling: Arc<dyn Telling>,
+) -> std::io::Result<(Writer, Running, mpsc::UnboundedReceiver<Claim>)> {
+    let (admits, admits_in) = mpsc::channel(COMMANDS_WAITING);
+    let (manages, manages_in) = mpsc::channel(COMMANDS_WAITING);
+    let (settles, settles_in) = mpsc::unbounded_channel();
+    let (claims, claims_out) = mpsc::unbounded_channel();
+    let orders = Arc::new(Orders::default());
+    let thread = thread::Thread {
+        engine,
+        clock,
+        hub_clock,
+        admits: admits_in,
+        manages: manages_in,
+        settles: settles_in,
+        claims,
+        telling,
+        orders: orders.clone(),
+    };
+    let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(move || thread.run())?;
+    let writer = Writer { admits, manages, settles, thread: thread.thread().clone() };
+    Ok((writer, Running { thread, orders }, claims_out))
+}
 
 /// A command with the place where its answer goes.
 #[derive(Debug)]
@@ -22,7 +98,7 @@ pub struct Writer {
     admits: mpsc::Sender<Asked<Admit, Admitted>>,
     manages: mpsc::Sender<Asked<Manage, Managed>>,
     settles: mpsc::UnboundedSender<Settle>,
-    thread: Arc<OnceLock<Thread>>,
+    thread: std::thread::Thread,
 }
 
 impl Writer {
@@ -56,8 +132,6 @@ impl Writer {
     }
 
     fn wake(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
+        self.thread.unpark();
     }
 }

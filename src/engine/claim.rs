@@ -1,0 +1,90 @@
+//! Taking jobs for attempts: up to the free slots, in turn, each claim durable before its attempt begins.
+
+use super::core::{Core, OpenJob};
+use super::lane::Taken;
+use crate::model::ids::{ClaimNo, SubNo};
+use crate::model::job::{Claim, ClaimedJob, JobKey};
+use crate::store::StoreError;
+use crate::store::rows::ClaimRow;
+use crate::store::txn::Txn;
+use crate::time::HubTime;
+use std::collections::HashMap;
+
+impl Core {
+    pub(super) fn claim(&mut self, txn: &mut Txn<'_>, now: HubTime, claims: &mut Vec<Claim>) -> Result<(), StoreError> {
+        self.lanes.wake(now);
+        let mut passed = Vec::new();
+        let mut taken: HashMap<SubNo, u32> = HashMap::new();
+        let slots = self.claim_slots();
+        while let Some(next) = self.lanes.next(now, slots, &mut passed) {
+            let key = JobKey { log: next.log, sub: next.sub };
+            let Some(job) = txn.job(key)? else {
+                // The row went with something that did not know of this lane; nothing is left to attempt.
+                self.lanes.count_closed(next.sub, None);
+                self.end_alone(key, now);
+                self.lanes.look(next.sub, now);
+                continue;
+            };
+            // Only a head can be early (the first step of a schedule, C6.1); retries are in the order of their times.
+            if next.from == Taken::Head && job.due > now {
+                self.lanes.count_closed(next.sub, None);
+                self.end_alone(key, now);
+                self.lanes.put_back_until(next.sub, next.log, job.due);
+                self.lanes.look(next.sub, now);
+                continue;
+            }
+            let no = self.hub.next_claim;
+            self.hub.next_claim = ClaimNo(no.0 + 1);
+            self.write_claim(txn, no, ClaimRow { key, alone: next.alone })?;
+            let generation = self.lanes.get(next.sub).map(|lane| lane.generation).unwrap_or_default();
+            if next.probes {
+                self.lanes.begin_probe(next.sub, no);
+            }
+            self.open.insert(no, OpenJob { key, from: next.from, alone: next.alone, probes: next.probes, generation });
+            claims.push(Claim {
+                no,
+                generation,
+                job: ClaimedJob {
+                    key,
+                    seq: job.seq,
+                    steps_used: job.steps_used,
+                    cause: job.cause,
+                    event: self.recent.get(next.log),
+                },
+            });
+            let of_lane = taken.entry(next.sub).or_default();
+            *of_lane += 1;
+            if *of_lane >= self.settings.claim_batch {
+                self.lanes.pass(next.sub, now, &mut passed);
+            } else {
+                self.lanes.look(next.sub, now);
+            }
+        }
+        self.lanes.restore(passed);
+        Ok(())
+    }
+
+    /// The suspect that ran alone has ended: others may (C5.6).
+    pub(super) fn end_alone(&mut self, key: JobKey, now: HubTime) {
+        if self.lanes.alone == Some(key) {
+            self.lanes.alone = None;
+            self.lanes.look_at_suspects(now);
+        }
+    }
+
+    fn claim_slots(&self) -> u32 {
+        #[cfg(feature = "planted-bugs")]
+        if self.planted(super::PlantedBug::ClaimsBeyondCapacity) {
+            return self.settings.slots * 2 + 1;
+        }
+        self.settings.slots
+    }
+
+    fn write_claim(&mut self, txn: &mut Txn<'_>, no: ClaimNo, row: ClaimRow) -> Result<(), StoreError> {
+        #[cfg(feature = "planted-bugs")]
+        if self.planted(super::PlantedBug::NoClaim) {
+            return Ok(());
+        }
+        txn.put_claim(no, &row)
+    }
+}

@@ -1,0 +1,321 @@
+//! What the writer knows, and the order in which a batch is applied.
+
+use super::command::{HubState, LaneState};
+use super::lanes::Lanes;
+use super::matcher::Matcher;
+use super::{Applied, Batch, Counts, EngineSettings};
+use crate::engine::board::Board;
+use crate::entropy::Entropy;
+use crate::model::api_key::ApiKey;
+use crate::model::event::Event;
+use crate::model::ids::{ClaimNo, Generation, LogNo, Seq, SubNo, SubscriptionId, TenantNo};
+use crate::model::job::{JobKey, Outcome, Settle};
+use crate::model::subscription::{DeliveryOrder, Subscription};
+use crate::store::StoreError;
+use crate::store::rows::{FillRow, HubRow, TenantRow};
+use crate::store::txn::Txn;
+use crate::time::{HubTime, Timestamp};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Everything in memory. Rebuilt by `load`; never believed over the store.
+pub(super) struct Core {
+    pub(super) settings: EngineSettings,
+    pub(super) entropy: Entropy,
+    pub(super) hub: HubRow,
+    pub(super) tenants: Tenants,
+    pub(super) subs: HashMap<SubNo, Arc<Subscription>>,
+    pub(super) sub_numbers: HashMap<SubscriptionId, SubNo>,
+    pub(super) keys: BTreeMap<crate::model::ids::KeyId, ApiKey>,
+    pub(super) matcher: Matcher,
+    pub(super) lanes: Lanes,
+    /// Claims whose attempts are with the pool.
+    pub(super) open: BTreeMap<ClaimNo, OpenJob>,
+    pub(super) fills: BTreeMap<SubNo, FillRow>,
+    pub(super) doomed: VecDeque<Doomed>,
+    pub(super) recent: Recent,
+    pub(super) next_sweep: HubTime,
+    claiming: bool,
+}
+
+/// A claimed job.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OpenJob {
+    pub(super) key: JobKey,
+    pub(super) from: super::lane::Taken,
+    pub(super) alone: bool,
+    pub(super) probes: bool,
+    pub(super) generation: Generation,
+}
+
+/// A deleted subscription whose rows are still there.
+#[derive(Debug)]
+pub(super) struct Doomed {
+    pub(super) sub: SubNo,
+    pub(super) logs: Vec<LogNo>,
+}
+
+/// What is shown to readers once the commit stands.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    pub(super) show: Vec<Arc<Subscription>>,
+    pub(super) hide: Vec<Arc<Subscription>>,
+    pub(super) keys: Vec<ApiKey>,
+}
+
+impl Effects {
+    pub(super) fn show_on(self, board: &Board) {
+        for subscription in &self.show {
+            board.show(subscription);
+        }
+        for subscription in &self.hide {
+            board.hide(subscription);
+        }
+        for key in self.keys {
+            board.show_key(key);
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn new(settings: EngineSettings, entropy: Entropy, hub: HubRow) -> Self {
+        let recent = Recent::new(settings.recent_bytes);
+        Self {
+            settings,
+            entropy,
+            hub,
+            tenants: Tenants::default(),
+            subs: HashMap::new(),
+            sub_numbers: HashMap::new(),
+            keys: BTreeMap::new(),
+            matcher: Matcher::default(),
+            lanes: Lanes::default(),
+            open: BTreeMap::new(),
+            fills: BTreeMap::new(),
+            doomed: VecDeque::new(),
+            recent,
+            next_sweep: HubTime(0),
+            claiming: true,
+        }
+    }
+
+    /// Control first, so that a pause is obeyed by the claims of its own batch; then outcomes, then new events, then claims for
+    /// whatever is ready after all of that: an event and its first claim are one commit, a settle and the lane's next claim too.
+    pub(super) fn apply(
+        &mut self,
+        txn: &mut Txn<'_>,
+        now: HubTime,
+        wall: Timestamp,
+        batch: &mut Batch,
+        effects: &mut Effects,
+    ) -> Result<Applied, StoreError> {
+        let mut applied = Applied::default();
+        for manage in std::mem::take(&mut batch.manages) {
+            applied.manages.push(self.manage(txn, now, manage, effects)?);
+        }
+        for settle in &batch.settles {
+            self.settle(txn, now, settle, effects, &mut applied.counts)?;
+        }
+        for admit in std::mem::take(&mut batch.admits) {
+            applied.admits.push(self.admit(txn, now, wall, admit, &mut applied.counts)?);
+        }
+        applied.more = self.bulk(txn, now)?;
+        if self.claiming {
+            self.claim(txn, now, &mut applied.claims)?;
+        }
+        self.tenants.flush(txn)?;
+        if txn.changed() {
+            self.hub.hub_time = now;
+            txn.put_hub_row(&self.hub)?;
+        }
+        applied.wake_at = self.lanes.next_timer();
+        Ok(applied)
+    }
+
+    fn bulk(&mut self, txn: &mut Txn<'_>, now: HubTime) -> Result<bool, StoreError> {
+        self.fill_some(txn, now)?;
+        self.bury_some(txn)?;
+        self.sweep(txn, now)?;
+        Ok(!self.fills.is_empty() || !self.doomed.is_empty())
+    }
+
+    pub(super) fn stop_claiming(&mut self) {
+        self.claiming = false;
+    }
+
+    /// Whether nothing would be claimed after an outcome of this lane, and its order does not hang on it.
+    pub(super) fn is_idle_behind(&self, sub: SubNo) -> bool {
+        self.lanes.get(sub).is_none_or(|lane| lane.waiting() == 0 && lane.order != DeliveryOrder::Strict)
+            && self.lanes.open() < self.settings.slots
+    }
+
+    /// A release for every open claim.
+    pub(super) fn open_claims(&self) -> Vec<Settle> {
+        let release = |(claim, open): (&ClaimNo, &OpenJob)| Settle {
+            claim: *claim,
+            key: open.key,
+            generation: open.generation,
+            outcome: Outcome::Released,
+        };
+        self.open.iter().map(release).collect()
+    }
+
+    pub(super) fn lane_state(
+        &self,
+        txn: &mut Txn<'_>,
+        sub: SubNo,
+        now: HubTime,
+    ) -> Result<Option<LaneState>, StoreError> {
+        let Some(lane) = self.lanes.get(sub) else { return Ok(None) };
+        let oldest_waiting = match lane.oldest() {
+            Some(log) => txn.stored_at(log)?,
+            None => None,
+        };
+        Ok(Some(LaneState {
+            waiting: lane.waiting() as u64,
+            in_flight: lane.open,
+            oldest_waiting,
+            hold_until: (lane.hold_until > now).then_some(lane.hold_until),
+            breaker: self.lanes.dest(lane.dest).state(),
+            now,
+        }))
+    }
+
+    pub(super) fn hub_state(&self, txn: &mut Txn<'_>, now: HubTime) -> Result<HubState, StoreError> {
+        let open = |(_, lane): &(SubNo, &super::lane::Lane)| lane.live && lane.hold_until <= now;
+        let oldest = self.lanes.iter().filter(open).filter_map(|(_, lane)| lane.oldest()).min();
+        let oldest_waiting = match oldest {
+            Some(log) => txn.stored_at(log)?,
+            None => None,
+        };
+        Ok(HubState {
+            unfinished: self.lanes.pending() as u64 + u64::from(self.lanes.open()),
+            in_flight: u64::from(self.lanes.open()),
+            subscriptions: self.subs.len() as u64,
+            breakers_open: self.lanes.breakers_open(),
+            oldest_waiting,
+            now,
+            store_bytes: 0,
+        })
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    pub(super) fn planted(&self, bug: super::PlantedBug) -> bool {
+        self.settings.planted == Some(bug)
+    }
+}
+
+impl Counts {
+    pub(super) fn quarantine(&mut self, reason: crate::model::record::Reason) {
+        add(&mut self.quarantined, reason);
+    }
+
+    pub(super) fn die(&mut self, reason: crate::model::job::DeadReason) {
+        add(&mut self.dead, reason);
+    }
+}
+
+fn add<K: PartialEq>(counts: &mut Vec<(K, u64)>, key: K) {
+    match counts.iter_mut().find(|(counted, _)| *counted == key) {
+        Some((_, count)) => *count += 1,
+        None => counts.push((key, 1)),
+    }
+}
+
+/// Tenants, by name and by number, with the seq each has reached.
+#[derive(Debug, Default)]
+pub(super) struct Tenants {
+    numbers: HashMap<Box<str>, TenantNo>,
+    rows: Vec<TenantRow>,
+    changed: BTreeSet<TenantNo>,
+}
+
+impl Tenants {
+    pub(super) fn load(rows: Vec<(TenantNo, TenantRow)>) -> Result<Self, StoreError> {
+        let mut tenants = Self::default();
+        for (no, row) in rows {
+            if no.0 as usize != tenants.rows.len() {
+                return Err(StoreError::Damaged(format!("tenant number {no} does not follow the one before")));
+            }
+            tenants.numbers.insert(row.name.as_str().into(), no);
+            tenants.rows.push(row);
+        }
+        Ok(tenants)
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<TenantNo> {
+        self.numbers.get(name).copied()
+    }
+
+    /// Its number, given out on first sight.
+    pub(super) fn number(&mut self, name: &str) -> TenantNo {
+        if let Some(no) = self.find(name) {
+            return no;
+        }
+        let no = TenantNo(u32::try_from(self.rows.len()).unwrap_or(u32::MAX));
+        self.numbers.insert(name.into(), no);
+        self.rows.push(TenantRow { name: name.to_owned(), last_seq: Seq(0) });
+        self.changed.insert(no);
+        no
+    }
+
+    pub(super) fn last_seq(&self, no: TenantNo) -> Seq {
+        self.rows.get(no.0 as usize).map_or(Seq(0), |row| row.last_seq)
+    }
+
+    /// The next seq of a tenant, taken (C3.3).
+    pub(super) fn take_seq(&mut self, no: TenantNo) -> Seq {
+        let Some(row) = self.rows.get_mut(no.0 as usize) else { return Seq(0) };
+        row.last_seq = Seq(row.last_seq.0 + 1);
+        self.changed.insert(no);
+        row.last_seq
+    }
+
+    fn flush(&mut self, txn: &mut Txn<'_>) -> Result<(), StoreError> {
+        for no in std::mem::take(&mut self.changed) {
+            if let Some(row) = self.rows.get(no.0 as usize) {
+                txn.put_tenant(no, row)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Events just stored, so that their first attempt need not read them again. Bounded by bytes; the oldest go first.
+#[derive(Debug)]
+pub(super) struct Recent {
+    events: HashMap<LogNo, Arc<Event>>,
+    order: VecDeque<(LogNo, usize)>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Recent {
+    fn new(bytes_max: usize) -> Self {
+        Self { events: HashMap::new(), order: VecDeque::new(), bytes: 0, bytes_max }
+    }
+
+    pub(super) fn put(&mut self, log: LogNo, event: Arc<Event>) {
+        // Beside the body: the attributes and what the maps hold, roughly.
+        let size = event.body.len() + 512;
+        self.bytes += size;
+        self.order.push_back((log, size));
+        self.events.insert(log, event);
+        while self.bytes > self.bytes_max
+            && let Some((log, size)) = self.order.pop_front()
+        {
+            self.bytes -= size;
+            self.events.remove(&log);
+        }
+    }
+
+    pub(super) fn get(&self, log: LogNo) -> Option<Arc<Event>> {
+        self.events.get(&log).cloned()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.events.clear();
+        self.order.clear();
+        self.bytes = 0;
+    }
+}

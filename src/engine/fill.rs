@@ -1,0 +1,138 @@
+//! `start_from`: older events are matched in chunks after a subscription first became active (C4.8).
+//!
+//! Invariant: while a fill is under way its lane is blocked, so that the older events are attempted before the newer ones; the row
+//! says how far it came, in the same commit as the jobs it made.
+
+use super::admit::new_job;
+use super::core::Core;
+use crate::model::ids::{Seq, SubNo};
+use crate::model::job::{Cause, JobKey};
+use crate::model::limits::BULK_ROWS_PER_COMMIT;
+use crate::model::subscription::{EventPattern, StartFrom, Subscription};
+use crate::rules::matching;
+use crate::store::StoreError;
+use crate::store::rows::{FillRow, IndexRow, hash};
+use crate::store::txn::Txn;
+use crate::time::{HubTime, Timestamp};
+use std::sync::Arc;
+
+impl Core {
+    /// Resolves `start_from` in the transaction that first makes the subscription active.
+    pub(super) fn start(&mut self, txn: &mut Txn<'_>, subscription: &Subscription) -> Result<(), StoreError> {
+        let tenant = subscription.tenant_no;
+        let last = self.tenants.last_seq(tenant);
+        let first = match subscription.spec.start_from {
+            StartFrom::Now => None,
+            StartFrom::Earliest => txn.first_seq(tenant)?,
+            StartFrom::Seq(seq) => Some(Seq(seq.max(1))),
+            StartFrom::Time(at) => self.first_stored_at(txn, subscription, at)?,
+        };
+        let Some(next) = first.filter(|first| *first <= last) else { return Ok(()) };
+        let row = FillRow { next, to: last, before_log: self.hub.next_log };
+        txn.set_fill(subscription.no, Some(&row))?;
+        self.fills.insert(subscription.no, row);
+        if let Some(lane) = self.lanes.get_mut(subscription.no) {
+            lane.fill.get_or_insert_default();
+        }
+        Ok(())
+    }
+
+    /// Halves the tenant's seqs until the first event stored at that time or later is found.
+    fn first_stored_at(
+        &self,
+        txn: &mut Txn<'_>,
+        subscription: &Subscription,
+        at: Timestamp,
+    ) -> Result<Option<Seq>, StoreError> {
+        let tenant = subscription.tenant_no;
+        let Some(first) = txn.first_seq(tenant)? else { return Ok(None) };
+        let (mut low, mut high) = (first.0, self.tenants.last_seq(tenant).0 + 1);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let row = txn.index_rows(tenant, Seq(middle), Seq(u64::MAX), 1)?;
+            let stored_at = match row.first() {
+                Some((_, row)) => txn.stored_at(row.log)?,
+                None => None,
+            };
+            match stored_at {
+                Some(stored) if stored.0 < at.0 => low = middle + 1,
+                Some(_) | None => high = middle,
+            }
+        }
+        Ok(Some(Seq(low)))
+    }
+
+    /// One chunk of one fill.
+    pub(super) fn fill_some(&mut self, txn: &mut Txn<'_>, now: HubTime) -> Result<(), StoreError> {
+        let Some((&sub, &row)) = self.fills.iter().next() else { return Ok(()) };
+        let Some(subscription) = self.subs.get(&sub).cloned() else {
+            self.fills.remove(&sub);
+            return Ok(());
+        };
+        if self.lanes.pending() >= self.settings.pending_max {
+            return Ok(());
+        }
+        let rows = txn.index_rows(subscription.tenant_no, row.next, row.to, BULK_ROWS_PER_COMMIT / 4)?;
+        for (seq, index) in &rows {
+            self.fill_event(txn, now, &subscription, *seq, *index)?;
+        }
+        match rows.last() {
+            Some((seq, _)) if *seq < row.to => {
+                let further = FillRow { next: Seq(seq.0 + 1), ..row };
+                txn.set_fill(sub, Some(&further))?;
+                self.fills.insert(sub, further);
+            }
+            Some(_) | None => self.end_fill(txn, sub, now)?,
+        }
+        Ok(())
+    }
+
+    fn fill_event(
+        &mut self,
+        txn: &mut Txn<'_>,
+        now: HubTime,
+        subscription: &Arc<Subscription>,
+        seq: Seq,
+        index: IndexRow,
+    ) -> Result<(), StoreError> {
+        let key = JobKey { log: index.log, sub: subscription.no };
+        if !may_match(subscription, &index) || txn.job(key)?.is_some() {
+            return Ok(());
+        }
+        // The hashes only suggest it; the words decide.
+        let Some([source, resource, event]) = txn.event_words(index.log)? else { return Ok(()) };
+        let from = subscription.spec.origin.as_ref().is_none_or(|origin| *origin == source);
+        let wanted = subscription.spec.event_types.iter().any(|p| matching::pattern_matches(p, &resource, &event));
+        if from && wanted {
+            txn.put_job(key, &new_job(seq, now, Cause::Match))?;
+            txn.add_matched(index.log, subscription.no)?;
+            self.lanes.push_filled(subscription.no, index.log);
+        }
+        Ok(())
+    }
+
+    fn end_fill(&mut self, txn: &mut Txn<'_>, sub: SubNo, now: HubTime) -> Result<(), StoreError> {
+        txn.set_fill(sub, None)?;
+        self.fills.remove(&sub);
+        if let Some(lane) = self.lanes.get_mut(sub)
+            && let Some(mut filled) = lane.fill.take()
+        {
+            filled.append(&mut lane.queue);
+            lane.queue = filled;
+        }
+        self.lanes.look(sub, now);
+        Ok(())
+    }
+}
+
+fn may_match(subscription: &Subscription, index: &IndexRow) -> bool {
+    let spec = &subscription.spec;
+    spec.schema_major.is_none_or(|major| major == index.schema_major)
+        && spec.origin.as_ref().is_none_or(|origin| hash(origin) == index.source)
+        && spec.event_types.iter().any(|pattern| match pattern {
+            EventPattern::Exact(resource, event) => hash(resource) == index.resource && hash(event) == index.event,
+            EventPattern::Resource(resource) => hash(resource) == index.resource,
+            EventPattern::Event(event) => hash(event) == index.event,
+            EventPattern::All => true,
+        })
+}

@@ -1,0 +1,190 @@
+//! One subscription's waiting jobs, in order, and what keeps them waiting.
+//!
+//! Invariant: a job that is waiting stands in exactly one of `queue`, `fill`, `retries` and `due`; a claimed one in none of them.
+
+use super::lanes::DestNo;
+use crate::model::ids::{Generation, LogNo, TenantNo};
+use crate::model::subscription::DeliveryOrder;
+use crate::time::HubTime;
+use std::collections::{BTreeSet, VecDeque};
+
+/// The end of time: what comes then never comes.
+pub(super) const NEVER: HubTime = HubTime(u64::MAX);
+
+/// One subscription's waiting jobs.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) tenant: TenantNo,
+    pub(super) dest: DestNo,
+    pub(super) order: DeliveryOrder,
+    pub(super) in_flight_max: u32,
+    pub(super) generation: Generation,
+    /// Outcomes begun under an older one were of another destination.
+    pub(super) dest_since: Generation,
+    /// Enabled and active.
+    pub(super) live: bool,
+    /// Jobs never attempted, oldest first.
+    pub(super) queue: VecDeque<LogNo>,
+    /// Jobs that wait for their time.
+    pub(super) retries: BTreeSet<(HubTime, LogNo)>,
+    /// Jobs whose time has come; the lower seq first.
+    pub(super) due: BTreeSet<LogNo>,
+    /// Waiting suspects that run alone, and before all else of the lane (C5.6). They stand in `due` too.
+    pub(super) suspects: BTreeSet<LogNo>,
+    /// A strict lane waits for this job (C5.4).
+    pub(super) strict: Option<LogNo>,
+    /// Older events are still being filled in (C4.8).
+    pub(super) fill: Option<VecDeque<LogNo>>,
+    pub(super) open: u32,
+    pub(super) hold_until: HubTime,
+    /// The head is not due before this (first step of the schedule, rate limit).
+    pub(super) not_before: HubTime,
+    pub(super) bucket: Option<Bucket>,
+    /// Its last attempt failed or took more than a second (C5.5).
+    pub(super) slow: bool,
+    /// Due retries and the lane's head take turns (C5.4).
+    pub(super) retry_next: bool,
+    /// Stands in a ring.
+    pub(super) in_ring: bool,
+    /// The earliest timer that is set for it.
+    pub(super) timer: Option<HubTime>,
+}
+
+/// Tokens of a rate limit (C4.9), in thousandths.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bucket {
+    pub(super) per_second: u32,
+    pub(super) burst: u32,
+    pub(super) milli_tokens: u64,
+    pub(super) at: HubTime,
+}
+
+impl Bucket {
+    pub(super) fn full(per_second: u32, burst: u32, now: HubTime) -> Self {
+        Self { per_second, burst, milli_tokens: u64::from(burst) * 1000, at: now }
+    }
+
+    /// Adds what time gave; when a whole token is there, `None`, else when it will be.
+    pub(super) fn wait(&mut self, now: HubTime) -> Option<HubTime> {
+        let gained = now.since_ms(self.at).saturating_mul(u64::from(self.per_second));
+        self.milli_tokens = self.milli_tokens.saturating_add(gained).min(u64::from(self.burst) * 1000);
+        self.at = self.at.max(now);
+        let missing = 1000u64.saturating_sub(self.milli_tokens);
+        (missing > 0).then(|| now.plus_ms(missing.div_ceil(u64::from(self.per_second.max(1)))))
+    }
+
+    /// Takes back what [`Bucket::take`] spent.
+    pub(super) fn give_back(&mut self) {
+        self.milli_tokens = self.milli_tokens.saturating_add(1000).min(u64::from(self.burst) * 1000);
+    }
+
+    /// Spends one.
+    pub(super) fn take(&mut self) {
+        self.milli_tokens = self.milli_tokens.saturating_sub(1000);
+    }
+}
+
+/// What keeps a lane from being claimed for, or when to look again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Readiness {
+    Ready,
+    NotBefore(HubTime),
+    Blocked,
+}
+
+impl Lane {
+    /// A lane with nothing in it.
+    pub(super) fn new(tenant: TenantNo, dest: DestNo) -> Self {
+        Self {
+            tenant,
+            dest,
+            order: DeliveryOrder::Fifo,
+            in_flight_max: 1,
+            generation: Generation(0),
+            dest_since: Generation(0),
+            live: false,
+            queue: VecDeque::new(),
+            retries: BTreeSet::new(),
+            due: BTreeSet::new(),
+            suspects: BTreeSet::new(),
+            strict: None,
+            fill: None,
+            open: 0,
+            hold_until: HubTime(0),
+            not_before: HubTime(0),
+            bucket: None,
+            slow: false,
+            retry_next: false,
+            in_ring: false,
+            timer: None,
+        }
+    }
+
+    /// Jobs waiting.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.len() + self.retries.len() + self.due.len() + self.fill.as_ref().map_or(0, VecDeque::len)
+    }
+
+    /// Its oldest waiting job, by log number.
+    pub(super) fn oldest(&self) -> Option<LogNo> {
+        let filled = self.fill.as_ref().and_then(|fill| fill.front()).copied();
+        let retry = self.retries.iter().map(|(_, log)| *log).min();
+        [self.queue.front().copied(), self.due.first().copied(), retry, filled].into_iter().flatten().min()
+    }
+
+    /// Whether a job of it may be claimed now, or when to look again.
+    pub(super) fn readiness(&mut self, now: HubTime, breaker_until: HubTime, suspect_runs: bool) -> Readiness {
+        while let Some(&(at, log)) = self.retries.first()
+            && at <= now
+        {
+            self.retries.pop_first();
+            self.due.insert(log);
+        }
+        if !self.live || self.fill.is_some() || self.open >= self.in_flight_max {
+            return Readiness::Blocked;
+        }
+        if !self.suspects.is_empty() && suspect_runs {
+            return Readiness::Blocked;
+        }
+        let head = if self.strict.is_some() || self.queue.is_empty() { NEVER } else { self.not_before };
+        let retry = if self.due.is_empty() { self.retries.first().map_or(NEVER, |(at, _)| *at) } else { HubTime(0) };
+        let at = head.min(retry).max(self.hold_until).max(breaker_until);
+        if at == NEVER {
+            return Readiness::Blocked;
+        }
+        if at > now {
+            return Readiness::NotBefore(at);
+        }
+        match self.bucket.as_mut().and_then(|bucket| bucket.wait(now)) {
+            Some(at) => Readiness::NotBefore(at),
+            None => Readiness::Ready,
+        }
+    }
+}
+
+impl Lane {
+    /// The job whose turn it is, taken out; with whether it is a suspect that runs alone.
+    pub(super) fn pick(&mut self) -> Option<(LogNo, Taken, bool)> {
+        if let Some(log) = self.suspects.pop_first() {
+            self.due.remove(&log);
+            return Some((log, Taken::Due, true));
+        }
+        let has_head = self.strict.is_none() && !self.queue.is_empty();
+        let take_due = !self.due.is_empty() && (self.retry_next || !has_head);
+        self.retry_next = !take_due;
+        if take_due {
+            self.due.pop_first().map(|log| (log, Taken::Due, false))
+        } else if has_head {
+            self.queue.pop_front().map(|log| (log, Taken::Head, false))
+        } else {
+            None
+        }
+    }
+}
+
+/// Out of which part of its lane a job was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    Head,
+    Due,
+}

@@ -1,0 +1,259 @@
+//! Outcomes: the claim is checked, the rules decide, the job's row is removed, moved to its next time, or moved to the dead.
+
+use super::Counts;
+use super::core::{Core, Effects, OpenJob};
+use super::lane::Taken;
+use crate::model::attempt::{AttemptRecord, ErrorClass};
+use crate::model::ids::{Generation, SubNo};
+use crate::model::job::{Cause, DeadLetter, DeadReason, Job, JobKey, Outcome, Settle};
+use crate::model::limits::{ANSWER_KEPT_BYTES, HOLD_MAX_MS, JOB_ATTEMPTS_KEPT};
+use crate::model::subscription::DeliveryOrder;
+use crate::rules::backoff::{self, Next, Schedule};
+use crate::rules::breaker::{self, Breaker};
+use crate::store::StoreError;
+use crate::store::txn::Txn;
+use crate::time::HubTime;
+
+/// An attempt above this makes its lane a slow one (C5.5).
+const SLOW_MS: u32 = 1000;
+
+/// A job that only ever meets 429 lives at least so long after its first attempt (C9.6).
+const HELD_LIFE_MS: u64 = 28 * 3600 * 1000;
+
+impl Core {
+    pub(super) fn settle(
+        &mut self,
+        txn: &mut Txn<'_>,
+        now: HubTime,
+        settle: &Settle,
+        effects: &mut Effects,
+        counts: &mut Counts,
+    ) -> Result<(), StoreError> {
+        let known = self.open.get(&settle.claim).is_some_and(|open| open.key == settle.key);
+        let Some(open) = known.then(|| self.open.remove(&settle.claim)).flatten() else {
+            counts.stale_settles += 1;
+            return Ok(());
+        };
+        txn.remove_claim(settle.claim)?;
+        let sub = settle.key.sub;
+        let slow = match &settle.outcome {
+            Outcome::Delivered(attempt) => Some(attempt.duration_ms > SLOW_MS),
+            Outcome::Failed { .. } | Outcome::Crashed => Some(true),
+            Outcome::Held { .. } | Outcome::Hopeless { .. } | Outcome::Released => None,
+        };
+        self.lanes.count_closed(sub, slow);
+        if let Some(job) = txn.job(settle.key)? {
+            self.settle_job(txn, now, settle, job, open, effects, counts)?;
+        }
+        self.move_breaker(txn, now, settle, open, counts)?;
+        self.end_alone(settle.key, now);
+        self.lanes.look(sub, now);
+        Ok(())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one settle in all its parts; a struct would only rename them")]
+    fn settle_job(
+        &mut self,
+        txn: &mut Txn<'_>,
+        now: HubTime,
+        settle: &Settle,
+        mut job: Job,
+        open: OpenJob,
+        effects: &mut Effects,
+        counts: &mut Counts,
+    ) -> Result<(), StoreError> {
+        let JobKey { log, sub } = settle.key;
+        match &settle.outcome {
+            Outcome::Delivered(_) => {
+                txn.remove_job(settle.key)?;
+                if job.cause == Cause::Replay {
+                    txn.remove_dead(sub, log)?;
+                }
+                self.free_strict(settle.key);
+                counts.delivered += 1;
+            }
+            Outcome::Failed { .. } if self.is_of_an_older_destination(sub, settle.generation) => {
+                // The old URL's failure says nothing about the new one: no step, no wait.
+                self.lanes.put_back(sub, log, open.from);
+            }
+            Outcome::Failed { attempt, not_before_ms } => {
+                note_attempt(&mut job, attempt, now);
+                job.steps_used = job.steps_used.saturating_add(1);
+                match backoff::next(&self.schedule_of(sub), job.steps_used, self.entropy.next_u64()) {
+                    Next::Wait { ms } => {
+                        job.due = now.plus_ms(ms.max(not_before_ms.unwrap_or(0).min(HOLD_MAX_MS)));
+                        self.wait_for_retry(txn, settle.key, &job)?;
+                    }
+                    Next::Exhausted => self.die(txn, now, settle.key, job, DeadReason::Exhausted, counts)?,
+                }
+            }
+            Outcome::Held { attempt, hold_ms } => {
+                note_attempt(&mut job, attempt, now);
+                let life = HELD_LIFE_MS.max(self.schedule_of(sub).total_ms());
+                if job.first_attempt.is_some_and(|first| now.since_ms(first) > life) {
+                    self.die(txn, now, settle.key, job, DeadReason::Exhausted, counts)?;
+                } else {
+                    txn.put_job(settle.key, &job)?;
+                    self.lanes.put_back(sub, log, open.from);
+                }
+                self.hold(txn, sub, now.plus_ms((*hold_ms).min(HOLD_MAX_MS)), effects)?;
+            }
+            Outcome::Hopeless { attempt, reason } => {
+                note_attempt(&mut job, attempt, now);
+                self.die(txn, now, settle.key, job, *reason, counts)?;
+            }
+            Outcome::Released => {
+                self.lanes.put_back(sub, log, open.from);
+                if job.reclaims >= 2 {
+                    self.lanes.suspect(sub, log);
+                }
+            }
+            Outcome::Crashed => {
+                job.reclaims = job.reclaims.saturating_add(1);
+                if job.reclaims >= self.settings.poison_threshold {
+                    self.die(txn, now, settle.key, job, DeadReason::Poison, counts)?;
+                } else {
+                    txn.put_job(settle.key, &job)?;
+                    // As a due one, so that a head that keeps crashing does not keep later ones waiting.
+                    self.lanes.put_back(sub, log, Taken::Due);
+                    if job.reclaims >= 2 {
+                        self.lanes.suspect(sub, log);
+                    }
+                    self.hold_strict(settle.key, &job);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for_retry(&mut self, txn: &mut Txn<'_>, key: JobKey, job: &Job) -> Result<(), StoreError> {
+        txn.put_job(key, job)?;
+        self.lanes.push_retry(key.sub, key.log, job.due);
+        self.hold_strict(key, job);
+        Ok(())
+    }
+
+    /// A strict lane waits for a job that was not delivered; a redriven or replayed one never holds it (C5.4).
+    fn hold_strict(&mut self, key: JobKey, job: &Job) {
+        if let Some(lane) = self.lanes.get_mut(key.sub)
+            && lane.order == DeliveryOrder::Strict
+            && job.cause == Cause::Match
+        {
+            lane.strict = Some(key.log);
+        }
+    }
+
+    /// Moves a job to the dead letters (C6.3).
+    pub(super) fn die(
+        &mut self,
+        txn: &mut Txn<'_>,
+        now: HubTime,
+        key: JobKey,
+        job: Job,
+        reason: DeadReason,
+        counts: &mut Counts,
+    ) -> Result<(), StoreError> {
+        txn.remove_job(key)?;
+        let Job { seq, steps_used, attempts, .. } = job;
+        txn.put_dead(key.sub, key.log, &DeadLetter { seq, reason, died_at: now, steps_used, attempts })?;
+        self.free_strict(key);
+        counts.die(reason);
+        Ok(())
+    }
+
+    fn free_strict(&mut self, key: JobKey) {
+        if let Some(lane) = self.lanes.get_mut(key.sub)
+            && lane.strict == Some(key.log)
+        {
+            lane.strict = None;
+        }
+    }
+
+    /// Holds a whole subscription (C9.6); claims not yet begun go back, by the generation.
+    fn hold(&mut self, txn: &mut Txn<'_>, sub: SubNo, until: HubTime, effects: &mut Effects) -> Result<(), StoreError> {
+        let Some(lane) = self.lanes.get_mut(sub) else { return Ok(()) };
+        lane.hold_until = lane.hold_until.max(until);
+        txn.set_hold(sub, Some(lane.hold_until))?;
+        self.raise_generation(sub, effects);
+        Ok(())
+    }
+
+    /// Makes claims not yet begun go back, without a change of the subscription itself.
+    pub(super) fn raise_generation(&mut self, sub: SubNo, effects: &mut Effects) {
+        let (Some(shown), Some(lane)) = (self.subs.get_mut(&sub), self.lanes.get_mut(sub)) else { return };
+        lane.generation = Generation(lane.generation.0 + 1);
+        let mut raised = (**shown).clone();
+        raised.generation = lane.generation;
+        *shown = raised.into();
+        effects.show.push(shown.clone());
+    }
+
+    fn move_breaker(
+        &mut self,
+        txn: &mut Txn<'_>,
+        now: HubTime,
+        settle: &Settle,
+        open: OpenJob,
+        counts: &mut Counts,
+    ) -> Result<(), StoreError> {
+        let Some(lane) = self.lanes.get(settle.key.sub) else { return Ok(()) };
+        let no = lane.dest;
+        if settle.generation < lane.dest_since && !open.probes {
+            return Ok(());
+        }
+        let policy = self.settings.breaker.clone();
+        let due = self.lanes.due_at(no);
+        let dest = self.lanes.dest_mut(no);
+        let before = dest.breaker.clone();
+        let (was_closed, was_open) = (matches!(before, Breaker::Closed { .. }), matches!(before, Breaker::Open { .. }));
+        let after = match &settle.outcome {
+            Outcome::Delivered(_) => before.on_success(),
+            Outcome::Held { .. } => before.on_held(),
+            Outcome::Failed { attempt, .. } => match attempt.error {
+                Some(ErrorClass::DestinationBlocked) => before.on_blocked(&policy, now),
+                Some(class) if breaker::counts(&class) => before.on_failure(&policy, now),
+                Some(_) | None => before,
+            },
+            Outcome::Hopeless { .. } | Outcome::Released | Outcome::Crashed if open.probes => {
+                before.probe_ended_without_outcome(now)
+            }
+            Outcome::Hopeless { .. } | Outcome::Released | Outcome::Crashed => before,
+        };
+        let opened = !was_open && matches!(after, Breaker::Open { .. });
+        dest.breaker = if opened { after.having_shed(due) } else { after };
+        let is_closed = matches!(dest.breaker, Breaker::Closed { .. });
+        // A breaker that stays closed, or an open one that hears of another old attempt, writes nothing.
+        if (is_closed && was_closed) || (was_open && !is_closed) {
+            return Ok(());
+        }
+        let (tenant, name) = (dest.tenant, dest.name.clone());
+        let row = (!is_closed).then(|| dest.breaker.clone());
+        txn.set_breaker(tenant, &name, row.as_ref())?;
+        counts.breakers_opened += u64::from(was_closed);
+        self.lanes.look_at_dest(no, now);
+        Ok(())
+    }
+
+    fn schedule_of(&self, sub: SubNo) -> Schedule {
+        let own = self.subs.get(&sub).map(|subscription| &subscription.spec.retry_schedule);
+        own.map_or_else(|| self.settings.schedule.clone(), |own| Schedule::of(own, &self.settings.schedule))
+    }
+
+    fn is_of_an_older_destination(&self, sub: SubNo, generation: Generation) -> bool {
+        self.lanes.get(sub).is_some_and(|lane| generation < lane.dest_since)
+    }
+}
+
+/// Keeps a failed attempt with its job: the newest in full, the ones before without their answers. Any outcome clears the crash count (C5.6).
+fn note_attempt(job: &mut Job, attempt: &AttemptRecord, now: HubTime) {
+    job.reclaims = 0;
+    job.first_attempt.get_or_insert(now);
+    for earlier in &mut job.attempts {
+        earlier.answer.clear();
+    }
+    let mut kept = attempt.clone();
+    kept.answer.truncate(ANSWER_KEPT_BYTES);
+    job.attempts.push(kept);
+    let excess = job.attempts.len().saturating_sub(JOB_ATTEMPTS_KEPT);
+    job.attempts.drain(..excess);
+}

@@ -1,0 +1,79 @@
+//! What ends: rows of deleted subscriptions, remembered answers and old poison records, a bounded number a commit.
+
+use super::core::{Core, Doomed};
+use crate::model::ids::SubNo;
+use crate::model::job::JobKey;
+use crate::model::limits::BULK_ROWS_PER_COMMIT;
+use crate::store::StoreError;
+use crate::store::txn::Txn;
+use crate::time::HubTime;
+
+/// How often the ends of tables are looked at.
+const SWEEP_EVERY_MS: u64 = 60_000;
+
+impl Core {
+    /// Takes a subscription's lane away; its rows go in chunks from here on.
+    pub(super) fn bury(&mut self, txn: &mut Txn<'_>, sub: SubNo, now: HubTime) -> Result<(), StoreError> {
+        txn.bury_subscription(sub)?;
+        self.fills.remove(&sub);
+        self.end_probes_of(sub, now);
+        let mut logs = Vec::new();
+        let claimed: Vec<_> =
+            self.open.iter().filter(|(_, open)| open.key.sub == sub).map(|(no, o)| (*no, *o)).collect();
+        for (no, open) in claimed {
+            // Whoever has it will settle a claim that is gone, which changes nothing.
+            self.open.remove(&no);
+            txn.remove_claim(no)?;
+            logs.push(open.key.log);
+            self.end_alone(open.key, now);
+        }
+        if let Some(lane) = self.lanes.take(sub) {
+            self.lanes.uncount(&lane);
+            logs.extend(lane.fill.iter().flatten());
+            logs.extend(&lane.queue);
+            logs.extend(&lane.due);
+            logs.extend(lane.retries.iter().map(|(_, log)| *log));
+        }
+        self.doomed.push_back(Doomed { sub, logs });
+        Ok(())
+    }
+
+    /// A probe of this subscription's destination says nothing any more: another lane may probe it (C7.2).
+    pub(super) fn end_probes_of(&mut self, sub: SubNo, now: HubTime) {
+        let Some(dest_no) = self.lanes.get(sub).map(|lane| lane.dest) else { return };
+        for open in self.open.values_mut().filter(|open| open.key.sub == sub && open.probes) {
+            open.probes = false;
+            let dest = self.lanes.dest_mut(dest_no);
+            dest.breaker = dest.breaker.clone().probe_ended_without_outcome(now);
+        }
+        self.lanes.look_at_dest(dest_no, now);
+    }
+
+    /// A chunk of the rows of deleted subscriptions.
+    pub(super) fn bury_some(&mut self, txn: &mut Txn<'_>) -> Result<(), StoreError> {
+        let Some(doomed) = self.doomed.front_mut() else { return Ok(()) };
+        let sub = doomed.sub;
+        let keep = doomed.logs.len().saturating_sub(BULK_ROWS_PER_COMMIT);
+        for log in doomed.logs.drain(keep..) {
+            txn.remove_job(JobKey { log, sub })?;
+        }
+        if keep == 0 && txn.remove_dead_of(sub, BULK_ROWS_PER_COMMIT)? < BULK_ROWS_PER_COMMIT {
+            txn.remove_tombstone(sub)?;
+            self.doomed.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Ends of tables by age, now and then.
+    pub(super) fn sweep(&mut self, txn: &mut Txn<'_>, now: HubTime) -> Result<(), StoreError> {
+        if now < self.next_sweep {
+            return Ok(());
+        }
+        self.next_sweep = now.plus_ms(SWEEP_EVERY_MS);
+        txn.remove_idempotency_before(now, BULK_ROWS_PER_COMMIT)?;
+        let end = HubTime(now.0.saturating_sub(self.settings.poison_retention_ms));
+        let freed = txn.remove_poison_before(end, BULK_ROWS_PER_COMMIT)?;
+        self.hub.poison_bytes = self.hub.poison_bytes.saturating_sub(freed);
+        Ok(())
+    }
+}

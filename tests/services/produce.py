@@ -17,10 +17,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from confluent_kafka import Consumer, ElectionType, IsolationLevel, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 from confluent_kafka.admin import OffsetSpec, ResourceType
@@ -59,6 +60,16 @@ def settings():
     return found
 
 
+# What the library met on its own (a refused login, a bad certificate): the reason behind a call that timed out.
+last_error = deque(maxlen=1)
+
+
+def note_error(error):
+    # That all are down is what follows, never the reason.
+    if error.code() != KafkaError._ALL_BROKERS_DOWN:
+        last_error.append(error)
+
+
 def connection(args):
     env = settings()
     brokers = args.brokers or env.get("HUB_TEST_KAFKA_SASL" if args.sasl else "HUB_TEST_KAFKA_PLAIN")
@@ -71,6 +82,7 @@ def connection(args):
         "reconnect.backoff.max.ms": 1_000,
         # Failed connections are ordinary here; what matters comes back as an error of the call.
         "log_level": 2,
+        "error_cb": note_error,
     }
     if args.sasl:
         conf |= {
@@ -83,8 +95,19 @@ def connection(args):
     return conf
 
 
+# Kept to the end: a client that is collected while its calls are open leaves them hanging.
+clients = []
+
+
 def admin(args):
-    return AdminClient(connection(args))
+    clients.append(AdminClient(connection(args)))
+    return clients[-1]
+
+
+def why():
+    for client in clients:
+        client.poll(0)
+    return f" ({last_error[0].str()})" if last_error else ""
 
 
 def settle(futures):
@@ -106,7 +129,7 @@ def poll_until(what, seconds, probe):
         if found:
             return found
         if time.monotonic() > end:
-            fail(f"{what}: not within {seconds} s")
+            fail(f"{what}: not within {seconds} s{why()}")
         time.sleep(0.05)
 
 
@@ -170,12 +193,14 @@ def alter_topic(args):
         for k, v in pairs(args.config).items()
     ]
     resource = ConfigResource(ResourceType.TOPIC, args.name, incremental_configs=entries)
-    settle(admin(args).incremental_alter_configs([resource]))
+    client = admin(args)
+    settle(client.incremental_alter_configs([resource]))
 
 
 def delete_records(args):
     before = TopicPartition(args.name, args.partition, args.offset)
-    done = settle(admin(args).delete_records([before], operation_timeout=30))
+    client = admin(args)
+    done = settle(client.delete_records([before], operation_timeout=30))
     answer([{"topic": tp.topic, "partition": tp.partition, "low": d.low_watermark} for tp, d in done.items()])
 
 
@@ -223,36 +248,39 @@ def move_leader(args):
             # A broker that holds no replica takes the place of the first one.
             others = [r for r in replicas if r != to] if to in replicas else replicas[1:]
             moves.append({"topic": args.name, "partition": p.id, "replicas": [to, *others]})
+    wanted = {p.id: p.replicas[0].id for p in chosen} | {m["partition"]: m["replicas"][0] for m in moves}
+    brokers = connection(args)["bootstrap.servers"]
     if moves:
-        reassign(connection(args)["bootstrap.servers"], moves)
-    wanted = {m["partition"]: m["replicas"][0] for m in moves}
-    for p in chosen:
-        wanted.setdefault(p.id, p.replicas[0].id)
-    partitions = [TopicPartition(args.name, p) for p in wanted]
+        kafka_tool("reassign.ReassignPartitionsCommand", brokers, ["--execute", "--reassignment-json-file"], moves)
+
+    def ready_to_lead():
+        now = topic_states(client, [args.name])[args.name]
+        parts = {p.id: p for p in now.partitions}
+        return all(parts[p].replicas[0].id == b and b in [n.id for n in parts[p].isr] for p, b in wanted.items())
+
+    poll_until("the reassignment", 60, ready_to_lead)
+    spots = [{"topic": args.name, "partition": p} for p in wanted]
+    kafka_tool("LeaderElectionCommand", brokers, ["--election-type", "preferred", "--path-to-json-file"], spots)
 
     def elected():
-        # "Not needed" is an answer too; what counts is who leads in the end.
-        client.elect_leaders(ElectionType.PREFERRED, partitions, request_timeout=10).result(timeout=15)
         now = topic_states(client, [args.name])[args.name]
         leaders = {p.id: p.leader.id for p in now.partitions if p.leader}
-        return all(leaders.get(p) == b for p, b in wanted.items()) and (leaders,)
+        return all(leaders.get(p) == b for p, b in wanted.items()) and leaders
 
-    (leaders,) = poll_until("the election", 30, elected)
-    answer({"topic": args.name, "leaders": leaders})
+    answer({"topic": args.name, "leaders": poll_until("the election", 30, elected)})
 
 
-def reassign(brokers, moves):
+def kafka_tool(name, brokers, options, partitions):
+    """Kafka's own tools, over the plaintext listeners: elect_leaders of confluent-kafka 2.16.1 fails on its arguments,
+    and it has no call for reassignments."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as plan:
-        json.dump({"version": 1, "partitions": moves}, plan)
+        json.dump({"version": 1, "partitions": partitions}, plan)
         plan.flush()
-        tool = [str(HERE / "services.sh"), "tool", "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"]
-        tool += ["--bootstrap-server", brokers, "--reassignment-json-file", plan.name]
-        for step in (["--execute"], ["--verify"]):
-            done = subprocess.run(
-                [*tool, *step], check=False, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
-            )
-            if done.returncode:
-                fail(f"reassignment: {done.stdout}{done.stderr}")
+        command = [str(HERE / "services.sh"), "tool", f"org.apache.kafka.tools.{name}", "--bootstrap-server", brokers]
+        command += [*options, plan.name]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            fail(f"{name}: {done.stdout}{done.stderr}")
 
 
 def wait_isr(args):
@@ -307,8 +335,17 @@ def watermarks(args):
     spots = [TopicPartition(n, p.id) for n, s in states.items() for p in s.partitions]
 
     def ask(spec, isolation):
-        found = settle(client.list_offsets({s: spec for s in spots}, isolation_level=isolation, request_timeout=15))
-        return {(tp.topic, tp.partition): r.offset for tp, r in found.items()}
+        def all_known():
+            # A new client each time: one that knows a leader asks that one again, also when it is gone.
+            asked = admin(args).list_offsets({s: spec for s in spots}, isolation_level=isolation, request_timeout=3)
+            try:
+                found = {(tp.topic, tp.partition): future.result(timeout=10).offset for tp, future in asked.items()}
+            except KafkaException:
+                return None
+            # A partition whose leader is gone answers below zero until another one leads.
+            return all(offset >= 0 for offset in found.values()) and found
+
+        return poll_until("the offsets", 60, all_known)
 
     low = ask(OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
     high = ask(OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
@@ -396,6 +433,9 @@ def records(args):
     if args.transaction != "none" or steered:
         conf["transactional.id"] = args.transactional_id or f"records-{os.getpid()}-{time.time_ns()}"
         conf["transaction.timeout.ms"] = args.transaction_timeout_ms
+        # The client wants its own limits below the transaction's.
+        for limit in ("socket.timeout.ms", "message.timeout.ms"):
+            conf[limit] = min(conf[limit], args.transaction_timeout_ms)
     producer = Producer(conf)
     if "transactional.id" in conf:
         producer.init_transactions(60)
@@ -887,6 +927,8 @@ def main():
         args.run(args)
     except KafkaException as e:
         fail(e.args[0].str() if e.args and isinstance(e.args[0], KafkaError) else str(e))
+    except TimeoutError:
+        fail(f"no answer in time{why()}")
 
 
 if __name__ == "__main__":

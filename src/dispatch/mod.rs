@@ -1,1 +1,3 @@
 //! From claim to outcome.
+
+pub mod pool;

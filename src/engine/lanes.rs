@@ -233,7 +233,7 @@ impl Lanes {
     pub(super) fn begin_probe(&mut self, sub: SubNo, claim: ClaimNo) {
         let Some(lane) = self.lanes.get(&sub) else { return };
         let dest = &mut self.dests[lane.dest.0 as usize];
-        dest.breaker = dest.breaker.clone().begin_probe(claim);
+        dest.breaker = dest.breaker.begin_probe(claim);
     }
 
     /// A lane that took its part of this commit: if it is ready for more, after the commit.

@@ -201,10 +201,10 @@ impl Core {
         if settle.generation < lane.dest_since && !open.probes {
             return Ok(());
         }
-        let policy = self.settings.breaker.clone();
+        let policy = self.settings.breaker;
         let due = self.lanes.due_at(no);
         let dest = self.lanes.dest_mut(no);
-        let before = dest.breaker.clone();
+        let before = dest.breaker;
         let (was_closed, was_open) = (matches!(before, Breaker::Closed { .. }), matches!(before, Breaker::Open { .. }));
         let after = match &settle.outcome {
             Outcome::Delivered(_) => before.on_success(),
@@ -227,7 +227,7 @@ impl Core {
             return Ok(());
         }
         let (tenant, name) = (dest.tenant, dest.name.clone());
-        let row = (!is_closed).then(|| dest.breaker.clone());
+        let row = (!is_closed).then(|| dest.breaker);
         txn.set_breaker(tenant, &name, row.as_ref())?;
         counts.breakers_opened += u64::from(was_closed);
         self.lanes.look_at_dest(no, now);

@@ -44,7 +44,7 @@ impl Core {
         for open in self.open.values_mut().filter(|open| open.key.sub == sub && open.probes) {
             open.probes = false;
             let dest = self.lanes.dest_mut(dest_no);
-            dest.breaker = dest.breaker.clone().probe_ended_without_outcome(now);
+            dest.breaker = dest.breaker.probe_ended_without_outcome(now);
         }
         self.lanes.look_at_dest(dest_no, now);
     }

@@ -182,6 +182,13 @@ impl Sink {
         }
     }
 
+    /// The limit of an attempt that it gives, in milliseconds (C9.5).
+    pub fn timeout_ms(&self) -> Option<u32> {
+        match self {
+            Sink::Webhook(webhook) => webhook.timeout_ms,
+        }
+    }
+
     /// The concrete place (the glossary's *destination*), on which breakers and shares hang: without a query, a header or a secret.
     pub fn destination(&self) -> String {
         match self {

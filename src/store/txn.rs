@@ -315,6 +315,7 @@ impl<'t> Txn<'t> {
     }
 
     /// Every breaker that is not closed.
+    #[expect(clippy::type_complexity, reason = "key and row, as everywhere here")]
     pub fn breakers<B: Decode<()>>(&mut self) -> Result<Vec<((TenantNo, String), B)>, StoreError> {
         self.all(Table::Breaker, key::read_breaker)
     }

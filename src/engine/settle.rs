@@ -227,7 +227,7 @@ impl Core {
             return Ok(());
         }
         let (tenant, name) = (dest.tenant, dest.name.clone());
-        let row = (!is_closed).then(|| dest.breaker);
+        let row = (!is_closed).then_some(dest.breaker);
         txn.set_breaker(tenant, &name, row.as_ref())?;
         counts.breakers_opened += u64::from(was_closed);
         self.lanes.look_at_dest(no, now);

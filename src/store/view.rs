@@ -145,7 +145,7 @@ impl View {
 
     /// Poison records, newest first, older than number `before`.
     pub fn poison(&self, before: Option<u64>, limit: usize) -> Result<Vec<PoisonRow>, StoreError> {
-        let rows = self.newest(Table::Poison, before, limit, |value| codec::decode::<PoisonStored>(value))?;
+        let rows = self.newest(Table::Poison, before, limit, codec::decode::<PoisonStored>)?;
         let read = |(no, stored): (u64, PoisonStored)| {
             let at = stored.at;
             let record = stored.record().ok_or_else(|| StoreError::Damaged(format!("poison record {no}")))?;
@@ -156,7 +156,7 @@ impl View {
 
     /// Gaps, newest first, older than number `before`.
     pub fn gaps(&self, before: Option<u64>, limit: usize) -> Result<Vec<(u64, Gap)>, StoreError> {
-        self.newest(Table::Gap, before, limit, |value| codec::decode(value))
+        self.newest(Table::Gap, before, limit, codec::decode)
     }
 
     /// Dead letters of one subscription, newest event first, older than `before`.

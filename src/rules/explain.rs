@@ -3,11 +3,13 @@
 //! The lines have the shape of the given cases, so that a file of cases, or of records taken from a topic, can be piped through.
 
 use crate::model::record::{RawRecord, Verdict};
+use crate::rules::address::{self, AddressPolicy, judge_target, parse_host, parse_webhook_url};
 use crate::rules::classify::{Policy, classify, topic_source};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Why a line cannot be explained.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +28,9 @@ pub enum ExplainError {
     /// The body is given twice.
     #[error("give value or value_base64, not both")]
     TwoBodies,
+    /// A kind of destination that is not known.
+    #[error("kind must be webhook or rabbitmq")]
+    Kind,
 }
 
 /// Judges one record: `{"name", "topic", "headers": [[name, text | null | {"base64"}]], "value" | "value_base64"}` in, and
@@ -97,6 +102,63 @@ fn body(text: Option<String>, base64: Option<String>) -> Result<Bytes, ExplainEr
     }
 }
 
+/// Judges one destination without resolving its name: `{"kind", "input"}` in, and `{"kind", "input", "verdict", "rule"}` out, where `verdict`
+/// is `allow` or `reject` and `rule` is null for `allow`. The input is a webhook's URL, or a RabbitMQ sink's JSON (as an object, or as text).
+///
+/// # Errors
+/// When the line is not such a destination.
+pub fn explain_destination(line: &str, policy: &AddressPolicy, tenant: &str) -> Result<String, ExplainError> {
+    let given: GivenDestination = serde_json::from_str(line)?;
+    let judged = match (given.kind.as_str(), &given.input) {
+        ("webhook", Value::String(url)) => webhook(url, policy, tenant),
+        ("rabbitmq", Value::String(text)) => broker(serde_json::from_str(text)?, policy, tenant),
+        ("rabbitmq", object) => broker(serde_json::from_value(object.clone())?, policy, tenant),
+        _ => return Err(ExplainError::Kind),
+    };
+    let (verdict, rule) = match judged {
+        Ok(address::Verdict::Allow) => ("allow", None),
+        Ok(address::Verdict::Reject { rule, .. }) | Err(rule) => ("reject", Some(rule)),
+    };
+    Ok(serde_json::to_string(&ExplainedDestination { kind: given.kind, input: given.input, verdict, rule })?)
+}
+
+#[derive(Deserialize)]
+struct GivenDestination {
+    kind: String,
+    input: Value,
+}
+
+#[derive(Serialize)]
+struct ExplainedDestination {
+    kind: String,
+    input: Value,
+    verdict: &'static str,
+    rule: Option<&'static str>,
+}
+
+fn webhook(url: &str, policy: &AddressPolicy, tenant: &str) -> Result<address::Verdict, &'static str> {
+    let target = parse_webhook_url(url).map_err(|refusal| refusal.rule())?;
+    Ok(judge_target(policy, tenant, target.https, &target.host, target.port))
+}
+
+/// What of a RabbitMQ sink says where it is.
+#[derive(Deserialize)]
+struct GivenBroker {
+    host: String,
+    port: Option<u16>,
+    tls: Option<bool>,
+    vhost: Option<String>,
+}
+
+fn broker(given: GivenBroker, policy: &AddressPolicy, tenant: &str) -> Result<address::Verdict, &'static str> {
+    let host = parse_host(&given.host).map_err(|refusal| refusal.rule())?;
+    if given.vhost.is_some_and(|vhost| vhost.contains(char::is_control)) {
+        return Err("vhost");
+    }
+    let tls = given.tls.unwrap_or(true);
+    Ok(judge_target(policy, tenant, tls, &host, given.port.unwrap_or(if tls { 5671 } else { 5672 })))
+}
+
 fn decoded(field: &str, base64: &str) -> Result<Bytes, ExplainError> {
     let bytes = STANDARD.decode(base64).map_err(|source| ExplainError::Base64 { field: field.to_owned(), source })?;
     Ok(Bytes::from(bytes))
@@ -105,7 +167,7 @@ fn decoded(field: &str, base64: &str) -> Result<Bytes, ExplainError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use serde_json::json;
 
     const POLICY: Policy = Policy { max_body_bytes: 1 << 20, accept_ce_underscore: false };
 
@@ -169,6 +231,62 @@ mod tests {
         ] {
             let error = explain_record(line, &POLICY, "p.").unwrap_err().to_string();
             assert!(error.contains(part), "{line}: {error}");
+        }
+    }
+    // C9.8: every given webhook and RabbitMQ destination. Those of verdict `block` are found out by their addresses only.
+    #[test]
+    fn the_given_destinations_get_the_given_verdicts() {
+        let policy = AddressPolicy {
+            allow_http: true,
+            ports: vec![80, 443, 1900, 5671, 8080, 8443],
+            ..AddressPolicy::default()
+        };
+        let mut count = 0;
+        for line in include_str!("../../tests/cases/ssrf.tsv").lines().filter(|line| !line.starts_with('#')) {
+            let mut fields = line.split('\t');
+            let (kind, input, verdict) = (fields.next().unwrap(), fields.next().unwrap(), fields.next().unwrap());
+            if kind == "aws" {
+                continue;
+            }
+            let input = if kind == "webhook" {
+                input.replace("\\t", "\t").replace("\\r", "\r").replace("\\n", "\n")
+            } else {
+                input.to_owned()
+            };
+            let expected = if verdict == "block" { "allow" } else { verdict };
+            let asked = json!({"kind": kind, "input": input}).to_string();
+            let told: Value = serde_json::from_str(&explain_destination(&asked, &policy, "t").unwrap()).unwrap();
+            assert_eq!(told["verdict"], expected, "{told}");
+            assert_eq!(told["rule"].is_string(), expected == "reject", "{told}");
+            assert_eq!((&told["kind"], &told["input"]), (&json!(kind), &json!(input)));
+            count += 1;
+        }
+        assert_eq!(count, 107);
+    }
+
+    // C9.8
+    #[test]
+    fn destinations_are_explained_by_the_rule_that_forbids_them() {
+        let policy = AddressPolicy::default();
+        for (line, expected) in [
+            (json!({"kind": "webhook", "input": "https://10.0.0.1/"}), json!("private")),
+            (json!({"kind": "webhook", "input": "https://a@b.com/"}), json!("userinfo")),
+            (json!({"kind": "webhook", "input": "http://example.com:443/"}), json!("plain")),
+            (json!({"kind": "webhook", "input": "https://example.com/"}), json!(null)),
+            (json!({"kind": "rabbitmq", "input": {"host": "mq.example.com"}}), json!(null)),
+            (json!({"kind": "rabbitmq", "input": {"host": "mq.example.com", "tls": false}}), json!("port")),
+            (json!({"kind": "rabbitmq", "input": {"host": "mq.example.com", "vhost": "\n"}}), json!("vhost")),
+        ] {
+            let told = explain_destination(&line.to_string(), &policy, "t").unwrap();
+            assert_eq!(serde_json::from_str::<Value>(&told).unwrap()["rule"], expected, "{line}");
+        }
+        for line in [
+            r#"{"kind":"webhook","input":1}"#,
+            r#"{"kind":"pull","input":""}"#,
+            r#"{"kind":"rabbitmq","input":"x"}"#,
+            "{}",
+        ] {
+            assert!(explain_destination(line, &policy, "t").is_err(), "{line}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Decisions: functions without I/O, clock or chance inside.
 
+pub mod address;
 pub mod backoff;
 pub mod breaker;
 pub mod classify;

@@ -4,7 +4,6 @@ use super::output::Output;
 use super::settings::meant;
 use super::{Ended, Failure};
 use crate::config::Typed;
-use crate::rules::classify::Policy;
 use crate::rules::explain::explain_record;
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -29,11 +28,9 @@ impl Explain {
     pub(super) fn run(self, output: &mut Output) -> Result<Ended, Failure> {
         match self {
             Explain::Record(mut lines) => {
-                let records = meant(&mut lines.typed)?.records;
-                let policy =
-                    Policy { max_body_bytes: records.max_body_bytes, accept_ce_underscore: records.accept_underscore };
+                let settings = meant(&mut lines.typed)?;
                 lines.each(output, |line| {
-                    explain_record(line, &policy, &records.topic_prefix).map_err(|error| error.to_string())
+                    explain_record(line, &settings.records, &settings.topic_prefix).map_err(|error| error.to_string())
                 })
             }
         }

@@ -1,6 +1,8 @@
 //! The command line: what may be typed, and where it goes. Every command ends with one of the exit codes of [`Ended`].
 
+mod dev;
 mod explain;
+mod hub;
 mod logging;
 mod output;
 mod serve;
@@ -22,13 +24,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if error.use_stderr() { Ended::Usage.into() } else { Ended::Fine.into() };
         }
     };
-    let mut output = Output::of_process();
-    match cli.command.run(&mut output) {
+    match cli.command.run(Output::of_process()) {
         Ok(ended) => ended.into(),
         // Like `| head`: whoever read the result has seen enough.
         Err(Failure::Io { source, .. }) if source.kind() == std::io::ErrorKind::BrokenPipe => Ended::Failed.into(),
         Err(failure) => {
-            output.complain(&failure.to_string());
+            Output::of_process().complain(&failure.to_string());
             failure.ended().into()
         }
     }
@@ -46,6 +47,8 @@ struct Cli {
 enum Command {
     /// Run the hub
     Serve(Box<Typed>),
+    /// Run the hub with nothing installed: sample events, a receiver, and demo subscriptions
+    Dev(Box<dev::Dev>),
     /// Say which verdict a record would get, and why
     #[command(subcommand)]
     Explain(explain::Explain),
@@ -59,11 +62,12 @@ enum Command {
 }
 
 impl Command {
-    fn run(self, output: &mut Output) -> Result<Ended, Failure> {
+    fn run(self, mut output: Output) -> Result<Ended, Failure> {
         match self {
             Command::Serve(typed) => serve::run(*typed),
-            Command::Explain(explain) => explain.run(output),
-            Command::Config(config) => config.run(output),
+            Command::Dev(dev) => dev.run(output),
+            Command::Explain(explain) => explain.run(&mut output),
+            Command::Config(config) => config.run(&mut output),
             Command::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Cli::command(), "streaming-hub", &mut script);
@@ -104,6 +108,9 @@ enum Failure {
     /// Wrong settings, all of them.
     #[error("{0}")]
     Settings(#[from] Problems),
+    /// Wrong use that clap cannot see.
+    #[error("{0}")]
+    Usage(String),
     /// The daemon could not start, or did not end well.
     #[error("{0}")]
     Daemon(#[from] crate::daemon::DaemonError),
@@ -115,6 +122,49 @@ enum Failure {
         /// Why.
         source: std::io::Error,
     },
+    /// A line of a file that is no record.
+    #[error("{file}:{line}: {error}")]
+    Line {
+        /// Which file.
+        file: String,
+        /// Counted from 1.
+        line: usize,
+        /// Why.
+        error: crate::rules::explain::ExplainError,
+    },
+    /// No answer came from the hub.
+    #[error("the hub cannot be reached: {}", causes(.0))]
+    Unreachable(reqwest::Error),
+    /// The hub refused.
+    #[error("the hub answered {status} {code}: {said}")]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// Its stable code.
+        code: String,
+        /// In words.
+        said: String,
+    },
+    /// A header that HTTP cannot carry.
+    #[error("{0} has a header that HTTP cannot carry")]
+    NotHttp(String),
+    /// A demo subscription did not become active.
+    #[error("the demo subscription of {tenant} was not proven: {seen}")]
+    NotProven {
+        /// Whose.
+        tenant: String,
+        /// What the probe saw.
+        seen: String,
+    },
+    /// Something that must not be.
+    #[error("{0}")]
+    Odd(&'static str),
+}
+
+// reqwest's own text leaves out what lies beneath.
+fn causes(error: &reqwest::Error) -> String {
+    let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 impl Failure {
@@ -125,9 +175,16 @@ impl Failure {
 
     fn ended(&self) -> Ended {
         match self {
-            Failure::Settings(_) => Ended::Usage,
+            Failure::Settings(_) | Failure::Usage(_) => Ended::Usage,
             Failure::Daemon(error) if error.is_newer_store() => Ended::NewerStore,
-            Failure::Daemon(_) | Failure::Io { .. } => Ended::Failed,
+            Failure::Daemon(_)
+            | Failure::Io { .. }
+            | Failure::Line { .. }
+            | Failure::Unreachable(_)
+            | Failure::Refused { .. }
+            | Failure::NotHttp(_)
+            | Failure::NotProven { .. }
+            | Failure::Odd(_) => Ended::Failed,
         }
     }
 }

@@ -1,15 +1,11 @@
 //! The settings of the Kafka source, and what must hold between them.
 
 use super::reader::{Reader, secs};
-use super::settings::{Env, KafkaSasl, KafkaSettings, KafkaStart, KafkaTls, RecordSettings, SaslMechanism, Secret};
+use super::settings::{Env, KafkaSasl, KafkaSettings, KafkaStart, KafkaTls, SaslMechanism, Secret};
 use super::value;
 
 // The outer `None` is a wrong setting, the inner one a hub without Kafka.
-pub(super) fn kafka(
-    read: &mut Reader<'_>,
-    env: Option<Env>,
-    records: Option<&RecordSettings>,
-) -> Option<Option<KafkaSettings>> {
+pub(super) fn kafka(read: &mut Reader<'_>, env: Option<Env>) -> Option<Option<KafkaSettings>> {
     let brokers = read.optional("KAFKA_BROKERS", |read, name| {
         read.parse(name, "host:port, comma separated", |text| value::list(text, value::broker))
     });
@@ -40,7 +36,6 @@ pub(super) fn kafka(
         sasl: sasl?,
         group: group?,
         start: start?,
-        topic_prefix: records?.topic_prefix.clone(),
         discovery_interval: discovery_interval?,
     }))
 }
@@ -76,6 +71,15 @@ fn sasl(read: &mut Reader<'_>) -> Option<Option<KafkaSasl>> {
             None
         }
     }
+}
+
+/// The prefix of followed topics, which HTTP ingest and explaining read too.
+pub(super) fn topic_prefix(read: &mut Reader<'_>) -> Option<String> {
+    let allowed = "up to 100 letters, digits, dots, dashes and underscores, with a dot at the end";
+    read.parse("TOPIC_PREFIX", allowed, |text| {
+        let good = text.ends_with('.') && text.len() <= 100 && text.bytes().all(topic_byte);
+        good.then(|| text.to_owned())
+    })
 }
 
 /// What a topic's or group's name may be made of.

@@ -7,6 +7,7 @@ use super::settings::*;
 use super::typed::{Surroundings, Typed};
 use super::{kafka, table, value};
 use crate::model::limits;
+use crate::rules::classify::Policy;
 use crate::store::StoreSettings;
 use crate::time::millis;
 use std::path::Path;
@@ -37,7 +38,8 @@ fn all(read: &mut Reader<'_>, around: &Surroundings) -> Option<Settings> {
     let tenancy = tenancy(read);
     let http = http(read, env);
     let records = records(read);
-    let kafka = kafka::kafka(read, env, records.as_ref());
+    let topic_prefix = kafka::topic_prefix(read);
+    let kafka = kafka::kafka(read, env);
     let sinks = sinks(read, env);
     let kek = kek(read, env, data_dir.as_deref(), around);
     let dispatch = dispatch(read);
@@ -52,6 +54,7 @@ fn all(read: &mut Reader<'_>, around: &Surroundings) -> Option<Settings> {
         http: http?,
         kafka: kafka?,
         records: records?,
+        topic_prefix: topic_prefix?,
         sinks: sinks?,
         kek: kek?,
         dispatch: dispatch?,
@@ -126,22 +129,10 @@ fn tls(read: &mut Reader<'_>) -> Option<Option<TlsFiles>> {
     }
 }
 
-fn records(read: &mut Reader<'_>) -> Option<RecordSettings> {
-    let topic_prefix = read.parse(
-        "TOPIC_PREFIX",
-        "up to 100 letters, digits, dots, dashes and underscores, with a dot at the end",
-        |text| {
-            let good = text.ends_with('.') && text.len() <= 100 && text.bytes().all(kafka::topic_byte);
-            good.then(|| text.to_owned())
-        },
-    );
-    let accept_underscore = read.switch("ACCEPT_CE_UNDERSCORE");
+fn records(read: &mut Reader<'_>) -> Option<Policy> {
+    let accept_ce_underscore = read.switch("ACCEPT_CE_UNDERSCORE");
     let max_body = read.size("MAX_BODY_BYTES", 1, limits::BODY_BYTES_MAX as u64);
-    Some(RecordSettings {
-        topic_prefix: topic_prefix?,
-        accept_underscore: accept_underscore?,
-        max_body_bytes: usize::try_from(max_body?).ok()?,
-    })
+    Some(Policy { max_body_bytes: usize::try_from(max_body?).ok()?, accept_ce_underscore: accept_ce_underscore? })
 }
 
 fn sinks(read: &mut Reader<'_>, env: Option<Env>) -> Option<SinkSettings> {

@@ -17,8 +17,8 @@ pub use meant::mean;
 pub use problem::{Problem, Problems};
 pub use settings::{
     BreakerSettings, DispatchSettings, EngineSettings, Env, HttpSettings, KafkaSasl, KafkaSettings, KafkaStart,
-    KafkaTls, KekFrom, LogFormat, LogSettings, RecordSettings, Reserve, SaslMechanism, Secret, Settings, SinkSettings,
-    StopSettings, Tenancy, TlsFiles,
+    KafkaTls, KekFrom, LogFormat, LogSettings, Reserve, SaslMechanism, Secret, Settings, SinkSettings, StopSettings,
+    Tenancy, TlsFiles,
 };
 pub use show::{as_json, as_text};
 pub use typed::{From, Given, Surroundings, Typed, strange_names};

@@ -1,6 +1,7 @@
 //! Settings as meant: plain typed values, already judged. Whoever holds a [`Settings`] need not check again.
 
 use crate::model::limits;
+use crate::rules::classify::Policy;
 use crate::store::StoreSettings;
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,7 +25,9 @@ pub struct Settings {
     /// The Kafka source, where there is one.
     pub kafka: Option<KafkaSettings>,
     /// How records are judged.
-    pub records: RecordSettings,
+    pub records: Policy,
+    /// What the names of followed topics start with (C1.2).
+    pub topic_prefix: String,
     /// Where deliveries may go.
     pub sinks: SinkSettings,
     /// Where the key-encryption key is.
@@ -129,8 +132,6 @@ pub struct KafkaSettings {
     pub group: String,
     /// For partitions that exist at the store's first start (C1.4).
     pub start: KafkaStart,
-    /// What followed topics start with (C1.2).
-    pub topic_prefix: String,
     /// How often new topics and partitions are looked for (C1.3).
     pub discovery_interval: Duration,
 }
@@ -171,17 +172,6 @@ pub enum KafkaStart {
     Earliest,
     /// With what comes next.
     Latest,
-}
-
-/// How records are judged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordSettings {
-    /// What followed topics start with.
-    pub topic_prefix: String,
-    /// `ce_` is taken too (C2.6).
-    pub accept_underscore: bool,
-    /// Largest body (C2.3).
-    pub max_body_bytes: usize,
 }
 
 /// Where deliveries may go (C9.8).

@@ -40,15 +40,35 @@ pub enum ExplainError {
 /// # Errors
 /// When the line is not such a record.
 pub fn explain_record(line: &str, policy: &Policy, prefix: &str) -> Result<String, ExplainError> {
-    let given: GivenRecord = serde_json::from_str(line)?;
-    let record = RawRecord { headers: headers(given.headers)?, body: body(given.value, given.value_base64)? };
-    let said = |verdict, reason, schema_major| ExplainedRecord { name: given.name, verdict, reason, schema_major };
-    let explained = match given.topic.as_deref().map(|topic| topic_source(prefix, topic)) {
+    let LineRecord { name, topic, record } = read_record(line)?;
+    let said = |verdict, reason, schema_major| ExplainedRecord { name, verdict, reason, schema_major };
+    let explained = match topic.as_deref().map(|topic| topic_source(prefix, topic)) {
         Some(None) => said("ignored", Some("topic_not_followed"), None),
         Some(Some(source)) => told(classify(policy, Some(source), &record), said),
         None => told(classify(policy, None, &record), said),
     };
     Ok(serde_json::to_string(&explained)?)
+}
+
+/// A record as such a line gives it.
+#[derive(Debug, Clone)]
+pub struct LineRecord {
+    /// Its name, for people.
+    pub name: Option<String>,
+    /// The topic it stands in.
+    pub topic: Option<String>,
+    /// Headers and body.
+    pub record: RawRecord,
+}
+
+/// Reads one line without judging it.
+///
+/// # Errors
+/// When the line is not such a record.
+pub fn read_record(line: &str) -> Result<LineRecord, ExplainError> {
+    let given: GivenRecord = serde_json::from_str(line)?;
+    let record = RawRecord { headers: headers(given.headers)?, body: body(given.value, given.value_base64)? };
+    Ok(LineRecord { name: given.name, topic: given.topic, record })
 }
 
 #[derive(Deserialize)]

@@ -6,7 +6,9 @@ use super::reader::{Reader, days, secs};
 use super::settings::*;
 use super::typed::{Surroundings, Typed};
 use super::{kafka, table, value};
+use crate::engine::EngineSettings;
 use crate::model::limits;
+use crate::rules::breaker::BreakerPolicy;
 use crate::rules::classify::Policy;
 use crate::store::StoreSettings;
 use crate::time::millis;
@@ -44,6 +46,12 @@ fn all(read: &mut Reader<'_>, around: &Surroundings) -> Option<Settings> {
     let kek = kek(read, env, data_dir.as_deref(), around);
     let dispatch = dispatch(read);
     let engine = engine(read, dispatch);
+    let store = store(read);
+    let reserve =
+        read.parse("STORE_RESERVE_BYTES", "a size like 2GiB, or a share of the disk from 0% to 90%", |text| {
+            value::percent(text).map(Reserve::Percent).or_else(|| value::size(text).map(Reserve::Bytes))
+        });
+    let secret_overlap = read.duration("SECRET_OVERLAP", Duration::ZERO..=days(30));
     let drain = read.duration("SHUTDOWN_TIMEOUT", Duration::from_millis(100)..=secs(600));
     let pre_stop = read.duration("PRE_STOP_DRAIN_TIMEOUT", Duration::ZERO..=secs(600));
     Some(Settings {
@@ -59,6 +67,9 @@ fn all(read: &mut Reader<'_>, around: &Surroundings) -> Option<Settings> {
         kek: kek?,
         dispatch: dispatch?,
         engine: engine?,
+        store: store?,
+        reserve: reserve?,
+        secret_overlap: secret_overlap?,
         stop: StopSettings { drain: drain?, pre_stop: pre_stop? },
     })
 }
@@ -111,7 +122,7 @@ fn http(read: &mut Reader<'_>, env: Option<Env>) -> Option<HttpSettings> {
         tls: tls?,
         behind_proxy: behind_proxy?,
         ingest: ingest?,
-        idempotency_ttl_ms: millis(idempotency_ttl?),
+        idempotency_ttl: idempotency_ttl?,
         metrics: metrics?,
         metrics_public: metrics_public?,
         ready_requires_kafka: ready_requires_kafka?,
@@ -201,48 +212,48 @@ fn kek(read: &mut Reader<'_>, env: Option<Env>, data_dir: Option<&Path>, around:
 fn dispatch(read: &mut Reader<'_>) -> Option<DispatchSettings> {
     let workers = read.number("DISPATCH_WORKERS", 1, 256);
     let slots = read.number("DISPATCH_SLOTS", 1, 65_536);
-    Some(DispatchSettings { workers: workers?, slots: slots? })
+    let lease = read.duration("LEASE", LONGEST_ATTEMPT + LEASE_MARGIN..=secs(3600));
+    Some(DispatchSettings { workers: workers?, slots: slots?, lease: lease? })
 }
 
 fn engine(read: &mut Reader<'_>, dispatch: Option<DispatchSettings>) -> Option<EngineSettings> {
     let claim_batch = read.number("DISPATCH_CLAIM_BATCH", 1, 1024);
-    let lease = read.duration("LEASE", LONGEST_ATTEMPT + LEASE_MARGIN..=secs(3600));
     let poison_threshold = read.number("POISON_THRESHOLD", 1u8, 100);
+    let breaker = breaker(read);
+    let schedule = read.parse("RETRY_SCHEDULE", "1 to 12 durations of at most 10h, comma separated", value::schedule);
+    let pending_max = read.number("PENDING_IN_MEMORY_MAX", 1_000, 100_000_000);
+    let poison_max_bytes = read.size("POISON_MAX_BYTES", 0, 1 << 40);
+    let poison_retention = read.duration("POISON_RETENTION", secs(60)..=days(3650));
+    Some(EngineSettings {
+        slots: u32::try_from(dispatch?.slots).ok()?,
+        claim_batch: claim_batch?,
+        poison_threshold: poison_threshold?,
+        breaker: breaker?,
+        schedule: schedule?,
+        pending_max: pending_max?,
+        poison_max_bytes: poison_max_bytes?,
+        poison_retention_ms: millis(poison_retention?),
+        recent_bytes: limits::RECENT_BODY_BYTES,
+        #[cfg(feature = "planted-bugs")]
+        planted: None,
+    })
+}
+
+fn breaker(read: &mut Reader<'_>) -> Option<BreakerPolicy> {
     let failures = read.number("BREAKER_FAILURES", 1u32, 1000);
     let cooling = read.duration("BREAKER_COOLING", Duration::from_millis(1)..=secs(3600));
-    let cooling_max = read.duration("BREAKER_COOLING_MAX", Duration::from_millis(1)..=days(1));
-    let schedule = read.parse("RETRY_SCHEDULE", "1 to 12 durations of at most 10h, comma separated", value::schedule);
-    let overlap = read.duration("SECRET_OVERLAP", Duration::ZERO..=days(30));
-    let pending = read.number("PENDING_IN_MEMORY_MAX", 1_000, 100_000_000);
-    let poison_max_bytes = read.size("POISON_MAX_BYTES", 0, 1 << 40);
+    let most = read.duration("BREAKER_COOLING_MAX", Duration::from_millis(1)..=days(1));
+    let (cooling, most) = (cooling?, most?);
+    if cooling > most {
+        return read.wrong("BREAKER_COOLING", "at most BREAKER_COOLING_MAX");
+    }
+    Some(BreakerPolicy { failures: failures?, cooling_ms: millis(cooling), cooling_max_ms: millis(most) })
+}
+
+fn store(read: &mut Reader<'_>) -> Option<StoreSettings> {
     let cache = read.size("STORE_CACHE_BYTES", 1 << 20, 1 << 40);
     let quick_repair_above = read.size("STORE_QUICK_REPAIR_ABOVE", 0, u64::MAX);
-    let reserve =
-        read.parse("STORE_RESERVE_BYTES", "a size like 2GiB, or a share of the disk from 0% to 90%", |text| {
-            value::percent(text).map(Reserve::Percent).or_else(|| value::size(text).map(Reserve::Bytes))
-        });
-    if let (Some(cooling), Some(most)) = (cooling, cooling_max)
-        && cooling > most
-    {
-        read.complain("BREAKER_COOLING", "at most BREAKER_COOLING_MAX");
-    }
-    Some(EngineSettings {
-        slots: dispatch?.slots,
-        claim_batch: claim_batch?,
-        lease_ms: millis(lease?),
-        poison_threshold: poison_threshold?,
-        breaker: BreakerSettings {
-            failures: failures?,
-            cooling_ms: millis(cooling?),
-            cooling_max_ms: millis(cooling_max?),
-        },
-        retry_schedule_ms: schedule?,
-        secret_overlap_ms: millis(overlap?),
-        pending_in_memory_max: pending?,
-        poison_max_bytes: poison_max_bytes?,
-        store: StoreSettings { cache_bytes: usize::try_from(cache?).ok()?, quick_repair_above: quick_repair_above? },
-        reserve: reserve?,
-    })
+    Some(StoreSettings { cache_bytes: usize::try_from(cache?).ok()?, quick_repair_above: quick_repair_above? })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Settings as meant: plain typed values, already judged. Whoever holds a [`Settings`] need not check again.
 
+use crate::engine::EngineSettings;
 use crate::model::limits;
 use crate::rules::classify::Policy;
 use crate::store::StoreSettings;
@@ -34,8 +35,14 @@ pub struct Settings {
     pub kek: KekFrom,
     /// The pool of workers.
     pub dispatch: DispatchSettings,
-    /// The engine and its store.
+    /// How the engine decides and how far it goes.
     pub engine: EngineSettings,
+    /// How the store's file is kept.
+    pub store: StoreSettings,
+    /// Free disk space at which ingest stops (C13.4).
+    pub reserve: Reserve,
+    /// How long a rotated secret still signs (C9.2).
+    pub secret_overlap: Duration,
     /// How the hub stops.
     pub stop: StopSettings,
 }
@@ -101,7 +108,7 @@ pub struct HttpSettings {
     /// `POST /ingest/events` is on (C3.6).
     pub ingest: bool,
     /// How long answers to an `Idempotency-Key` are repeated (A1.7).
-    pub idempotency_ttl_ms: u64,
+    pub idempotency_ttl: Duration,
     /// `/metrics` is served.
     pub metrics: bool,
     /// `/metrics` needs no key anywhere.
@@ -209,44 +216,8 @@ pub struct DispatchSettings {
     pub workers: usize,
     /// Attempts in flight in the hub.
     pub slots: usize,
-}
-
-/// The engine and its store.
-#[derive(Debug, Clone)]
-pub struct EngineSettings {
-    /// Attempts in flight in the hub: claims never go beyond.
-    pub slots: usize,
-    /// Events in one claim.
-    pub claim_batch: usize,
-    /// Backstop for claims.
-    pub lease_ms: u64,
-    /// Crashes after which a job is poison (C5.6).
-    pub poison_threshold: u8,
-    /// Circuit breakers (C7).
-    pub breaker: BreakerSettings,
-    /// Steps for subscriptions that give none (C6.1).
-    pub retry_schedule_ms: Vec<u64>,
-    /// How long a rotated secret still signs (C9.2).
-    pub secret_overlap_ms: u64,
-    /// Jobs in memory at which ingest stops.
-    pub pending_in_memory_max: usize,
-    /// Space for poison records.
-    pub poison_max_bytes: u64,
-    /// How the file is kept.
-    pub store: StoreSettings,
-    /// Free disk space at which ingest stops (C13.4).
-    pub reserve: Reserve,
-}
-
-/// Circuit breakers (C7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BreakerSettings {
-    /// Failures in a row that open one.
-    pub failures: u32,
-    /// First cooling time.
-    pub cooling_ms: u64,
-    /// Longest cooling time.
-    pub cooling_max_ms: u64,
+    /// Backstop for claims: longer than the longest attempt.
+    pub lease: Duration,
 }
 
 /// Free disk space at which ingest stops.

@@ -131,6 +131,7 @@ pub(super) const GROUPS: &[Group] = &[
         settings: &[
             switch("ACCEPT_CE_UNDERSCORE", "false", "Also take header names that start with ce_ instead of ce-"),
             plain("MAX_BODY_BYTES", "1MiB", "Largest body of an event; larger ones are quarantined"),
+            plain("POISON_RETENTION", "720h", "How long quarantined records are kept"),
             plain("POISON_MAX_BYTES", "256MiB", "Space for quarantined records; beyond it they are only counted"),
         ],
     },
@@ -219,7 +220,6 @@ pub(super) const LATER: &[&str] = &[
     "JWT_TENANT_CLAIM",
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "PENDING_MAX_AGE",
-    "POISON_RETENTION",
     "PULL_BURST",
     "PULL_RATE",
     "RETENTION",

@@ -1,7 +1,7 @@
 //! How single values are read: switches, durations, sizes, addresses, lists, schedules, certificates. `None` is all they say of
 //! a wrong one; the caller knows what is allowed.
 
-use crate::model::limits;
+use crate::rules::backoff::Schedule;
 use crate::time::millis;
 use base64::Engine as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -82,13 +82,9 @@ pub(super) fn list<T>(text: &str, one: impl Fn(&str) -> Option<T>) -> Option<Vec
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(one).collect()
 }
 
-/// Steps of a retry schedule in milliseconds (C6.2).
-pub(super) fn schedule(text: &str) -> Option<Vec<u64>> {
-    let steps = list(text, |step| duration(step).map(millis))?;
-    let good = !steps.is_empty()
-        && steps.len() <= limits::RETRY_STEPS
-        && steps.iter().all(|step| *step <= limits::RETRY_STEP_MAX_MS);
-    good.then_some(steps)
+/// Steps of a retry schedule (C6.2).
+pub(super) fn schedule(text: &str) -> Option<Schedule> {
+    Schedule::from_steps_ms(&list(text, |step| duration(step).map(millis))?).ok()
 }
 
 /// Certificates as PEM, base64 of PEM, or the path of a file of either.
@@ -166,13 +162,13 @@ mod tests {
 
     // C6.2
     #[test]
-    fn schedules_have_one_to_twelve_steps_of_ten_hours_at_most() {
-        assert_eq!(schedule("0s, 1s,2m"), Some(vec![0, 1_000, 120_000]));
-        assert_eq!(schedule("0s,5s,5m,30m,2h,5h,10h,10h").map(|steps| steps.len()), Some(8));
-        assert_eq!(schedule("11h"), None);
-        assert_eq!(schedule(""), None);
-        assert_eq!(schedule("1s,soon"), None);
-        assert_eq!(schedule(&["1s"; 13].join(",")), None);
+    fn schedules_are_durations_within_the_limits() {
+        let same = |text, steps: &[u64]| schedule(text) == Schedule::from_steps_ms(steps).ok();
+        assert!(same("0s, 1s,2m", &[0, 1_000, 120_000]));
+        assert_eq!(schedule("0s,5s,5m,30m,2h,5h,10h,10h"), Some(Schedule::default_curve()));
+        for wrong in ["11h", "", "1s,soon", &["1s"; 13].join(",")] {
+            assert_eq!(schedule(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub const HOLD_MAX_MS: u64 = 3_600_000;
 pub const MAX_IN_FLIGHT: u16 = 256;
 /// Jobs in memory before ingest stops, unless `PENDING_IN_MEMORY_MAX` says otherwise.
 pub const PENDING_IN_MEMORY_DEFAULT: usize = 4_000_000;
+/// Body bytes of events just stored that are kept at hand for their first attempt.
+pub const RECENT_BODY_BYTES: usize = 32 << 20;
 /// Body bytes of attempts in flight in the whole hub.
 pub const IN_FLIGHT_BODY_BYTES: usize = 64 << 20;
 

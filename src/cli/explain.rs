@@ -4,21 +4,29 @@ use super::output::Output;
 use super::settings::meant;
 use super::{Ended, Failure};
 use crate::config::Typed;
-use crate::rules::explain::explain_record;
+use crate::rules::explain::{explain_destination, explain_record};
 use std::io::BufRead;
 use std::path::PathBuf;
 
 /// What can be explained.
 #[derive(clap::Subcommand)]
 pub(super) enum Explain {
-    /// Which verdict a record gets: JSON lines in, one line {"name","verdict","reason","schema_major"} out for each
+    /// Which verdict a record gets: JSON lines {"name","topic","headers":[[name,text]],"value"} in, one line {"name","verdict","reason","schema_major"} out for each
     Record(Lines),
+    /// Whether a destination may be connected to: JSON lines {"kind","input"} in, one line with "verdict" and "rule" out for each
+    Destination {
+        /// The tenant that wants it
+        #[arg(long, default_value = "default")]
+        tenant: String,
+        #[command(flatten)]
+        lines: Lines,
+    },
 }
 
 /// Lines to explain, under the settings of the hub.
 #[derive(clap::Args)]
 pub(super) struct Lines {
-    /// Files of JSON lines {"name","topic","headers":[[name,text]],"value"}; none, or -, reads standard input
+    /// Files of JSON lines; none, or -, reads standard input
     files: Vec<PathBuf>,
     #[command(flatten)]
     typed: Box<Typed>,
@@ -32,6 +40,11 @@ impl Explain {
                 lines.each(output, |line| {
                     explain_record(line, &settings.records, &settings.topic_prefix).map_err(|error| error.to_string())
                 })
+            }
+            Explain::Destination { tenant, mut lines } => {
+                let policy = meant(&mut lines.typed)?.sinks.policy;
+                lines
+                    .each(output, |line| explain_destination(line, &policy, &tenant).map_err(|error| error.to_string()))
             }
         }
     }

@@ -8,6 +8,7 @@ use super::typed::{Surroundings, Typed};
 use super::{kafka, table, value};
 use crate::engine::EngineSettings;
 use crate::model::limits;
+use crate::rules::address::{AddressPolicy, AllowRule, parse_sink_allow};
 use crate::rules::breaker::BreakerPolicy;
 use crate::rules::classify::Policy;
 use crate::store::StoreSettings;
@@ -149,26 +150,33 @@ fn records(read: &mut Reader<'_>) -> Option<Policy> {
 fn sinks(read: &mut Reader<'_>, env: Option<Env>) -> Option<SinkSettings> {
     let allow_private = read.switch("ALLOW_PRIVATE_SINKS");
     let allow_http = read.switch("ALLOW_HTTP_SINKS");
-    let allow = read.text("SINK_ALLOW");
+    let rules = sink_rules(read);
     let ca_pem = read.optional("SINK_CA_CERT", Reader::pem);
     let ports = read.optional("SINK_PORTS", |read, name| {
-        read.parse(name, "ports from 1 to 65535, comma separated", |text| {
-            value::list(text, |port| port.parse::<u16>().ok().filter(|port| *port > 0))
-        })
+        read.parse(name, "ports from 1 to 65535, or ranges of them like 8000-8080, comma separated", value::ports)
     });
     let attempt_timeout = read.duration("ATTEMPT_TIMEOUT", secs(1)..=LONGEST_ATTEMPT);
     read.refuse_in_production(env, "ALLOW_PRIVATE_SINKS", allow_private);
     read.refuse_in_production(env, "ALLOW_HTTP_SINKS", allow_http);
-    let allow_http = allow_http?;
-    let usual = if allow_http { vec![443, 8443, 5671, 80, 8080, 5672] } else { vec![443, 8443, 5671] };
-    Some(SinkSettings {
+    let usual = if allow_http? { vec![443, 8443, 5671, 80, 8080, 5672] } else { vec![443, 8443, 5671] };
+    let policy = AddressPolicy {
         allow_private: allow_private?,
-        allow_http,
-        allow,
+        allow_http: allow_http?,
+        rules: rules?,
         ports: ports?.unwrap_or(usual),
-        ca_pem: ca_pem?,
-        attempt_timeout: attempt_timeout?,
-    })
+        own_listeners: Vec::new(),
+    };
+    Some(SinkSettings { policy, ca_pem: ca_pem?, attempt_timeout: attempt_timeout? })
+}
+
+fn sink_rules(read: &mut Reader<'_>) -> Option<Vec<AllowRule>> {
+    match parse_sink_allow(&read.text("SINK_ALLOW")) {
+        Ok(rules) => Some(rules),
+        Err(error) => read.wrong(
+            "SINK_ALLOW",
+            &format!("network-or-name[:ports][+plain][@tenant], separated by semicolons; {error}"),
+        ),
+    }
 }
 
 #[derive(Clone, Copy)]

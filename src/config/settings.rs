@@ -2,6 +2,7 @@
 
 use crate::engine::EngineSettings;
 use crate::model::limits;
+use crate::rules::address::AddressPolicy;
 use crate::rules::classify::Policy;
 use crate::store::StoreSettings;
 use std::fmt;
@@ -184,14 +185,8 @@ pub enum KafkaStart {
 /// Where deliveries may go (C9.8).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SinkSettings {
-    /// All private addresses are open.
-    pub allow_private: bool,
-    /// Plain HTTP is open.
-    pub allow_http: bool,
-    /// What else is open: `SINK_ALLOW` as written.
-    pub allow: String,
-    /// Ports that may be dialled.
-    pub ports: Vec<u16>,
+    /// What is open. The hub's own listeners are for the daemon to add.
+    pub policy: AddressPolicy,
     /// More trusted roots, PEM.
     pub ca_pem: Option<String>,
     /// Limit of one attempt for subscriptions that give none.

@@ -149,7 +149,7 @@ pub(super) const GROUPS: &[Group] = &[
             plain(
                 "SINK_PORTS",
                 "",
-                "Ports of destinations, comma separated; by default 443,8443,5671, with ALLOW_HTTP_SINKS also 80,8080,5672",
+                "Ports of destinations, or ranges of them, comma separated; by default 443,8443,5671, with ALLOW_HTTP_SINKS also 80,8080,5672",
             ),
             plain("ATTEMPT_TIMEOUT", "10s", "Limit of one attempt, for subscriptions that give none"),
             plain(

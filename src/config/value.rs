@@ -82,6 +82,16 @@ pub(super) fn list<T>(text: &str, one: impl Fn(&str) -> Option<T>) -> Option<Vec
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(one).collect()
 }
 
+/// Ports, and ranges of them: `443,8000-8080`.
+pub(super) fn ports(text: &str) -> Option<Vec<u16>> {
+    let port = |text: &str| text.trim().parse::<u16>().ok().filter(|port| *port > 0);
+    let parts = list(text, |part| match part.split_once('-') {
+        Some((first, last)) => Some(port(first)?..=port(last)?).filter(|range| !range.is_empty()),
+        None => port(part).map(|port| port..=port),
+    })?;
+    Some(parts.into_iter().flatten().collect())
+}
+
 /// Steps of a retry schedule (C6.2).
 pub(super) fn schedule(text: &str) -> Option<Schedule> {
     Schedule::from_steps_ms(&list(text, |step| duration(step).map(millis))?).ok()
@@ -157,6 +167,20 @@ mod tests {
         ] {
             assert_eq!(broker(text).is_some(), good, "{text}");
             assert!(!good || is_loopback(text) == loopback, "{text}");
+        }
+    }
+
+    #[test]
+    fn ports_may_be_ranges() {
+        for (text, expected) in [
+            ("443, 8443", Some(vec![443, 8443])),
+            ("80,8000-8002", Some(vec![80, 8000, 8001, 8002])),
+            ("0", None),
+            ("65536", None),
+            ("9-8", None),
+            ("https", None),
+        ] {
+            assert_eq!(ports(text), expected, "{text}");
         }
     }
 

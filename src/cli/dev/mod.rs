@@ -13,7 +13,7 @@ use super::settings::{meant, warn_of_strange_names};
 use super::{Ended, Failure, logging, serve};
 use crate::config::{From, Typed};
 use crate::store::disk::FileDisk;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 /// `streaming-hub dev`
@@ -50,8 +50,7 @@ fn path_of_receiver(text: &str) -> Result<String, String> {
 impl Dev {
     pub(super) fn run(mut self, output: Output) -> Result<Ended, Failure> {
         let port = TcpListener::bind("127.0.0.1:0").map_err(Failure::io("the receiver's port"))?;
-        let address = port.local_addr().map_err(Failure::io("the receiver's port"))?;
-        self.overrule(address);
+        self.overrule();
         let settings = meant(&mut self.typed)?;
         if !settings.http.listen.ip().is_loopback() {
             return Err(Failure::Usage("dev serves on loopback only; for other addresses there is serve".to_owned()));
@@ -71,7 +70,7 @@ impl Dev {
     }
 
     // What `dev` is stands over the environment, which may be one of production; the rest may be chosen.
-    fn overrule(&mut self, receiver: SocketAddr) {
+    fn overrule(&mut self) {
         let dev = || From::Command("dev");
         let typed = &mut self.typed;
         let data_dir = typed.get("DATA_DIR").map_or_else(|| "./data".to_owned(), |given| given.text.clone());
@@ -90,9 +89,8 @@ impl Dev {
         ] {
             typed.set(name, text, dev());
         }
-        let allowed = format!("{}/32:{}+plain", receiver.ip(), receiver.port());
-        let more = typed.get("SINK_ALLOW").map(|given| given.text.clone()).filter(|text| !text.is_empty());
-        typed.set("SINK_ALLOW", more.into_iter().chain([allowed]).collect::<Vec<_>>().join("; "), dev());
+        // The receiver is at some free port, and so is whatever a developer tries beside it.
+        typed.set_default("SINK_PORTS", "1-65535", dev());
         typed.set_default("LOG_LEVEL", "warn", dev());
         // Cooling for as long as in production would make a fault path take hours to settle.
         typed.set_default("BREAKER_COOLING", "100ms", dev());

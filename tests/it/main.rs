@@ -1,0 +1,4 @@
+//! Tests of the whole crate from outside, in one binary.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test's helper fails its test")]
+
+mod tidy;

@@ -1,6 +1,7 @@
 //! When a failed job is tried again, and when no more: steps with full jitter (C6.1, C6.2, C6.3).
 //!
-//! Invariant: a schedule has 1 to 12 steps of at most 10 h each, whatever the store or a caller handed in; so no wait is longer.
+//! Invariant: a schedule has 1 to 12 steps of at most 10 h each, whatever the store or a caller handed in; so no wait
+//! is longer.
 
 use crate::model::limits::{RETRY_STEP_MAX_MS, RETRY_STEPS};
 
@@ -59,8 +60,8 @@ impl Schedule {
         }
     }
 
-    /// A subscription's schedule as the store has it; the default where it has none or a malformed one, which must not keep it from being
-    /// delivered to (C6.2).
+    /// A subscription's schedule as the store has it; the default where it has none or a malformed one, which must not
+    /// keep it from being delivered to (C6.2).
     pub fn of(stored: &Option<Vec<u64>>, default: &Schedule) -> Schedule {
         let own = stored.as_deref().and_then(|steps| Self::from_steps_ms(steps).ok());
         own.unwrap_or_else(|| default.clone())
@@ -71,8 +72,8 @@ impl Schedule {
         &self.0
     }
 
-    /// How long after its storing the first attempt of an event is due: the whole first step, without jitter, since the head of a lane waits
-    /// for it and jitter would only shuffle the lane.
+    /// How long after its storing the first attempt of an event is due: the whole first step, without jitter, since the
+    /// head of a lane waits for it and jitter would only shuffle the lane.
     pub fn first_delay_ms(&self) -> u64 {
         self.0.first().copied().unwrap_or(0)
     }
@@ -95,8 +96,8 @@ pub enum Next {
     Exhausted,
 }
 
-/// The next attempt of a job of which `steps_used` attempts failed: attempt n waits uniformly between 0 and step n. `roll` is 64
-/// random bits.
+/// The next attempt of a job of which `steps_used` attempts failed: attempt n waits uniformly between 0 and step n.
+/// `roll` is 64 random bits.
 pub fn next(schedule: &Schedule, steps_used: u8, roll: u64) -> Next {
     match schedule.0.get(usize::from(steps_used)) {
         Some(&step) => Next::Wait { ms: uniform(step, roll) },
@@ -182,7 +183,9 @@ mod tests {
         }
 
         #[test]
-        fn no_list_of_numbers_makes_it_panic(steps in proptest::collection::vec(any::<u64>(), 0..20), used: u8, roll: u64) {
+        fn no_list_of_numbers_makes_it_panic(
+            steps in proptest::collection::vec(any::<u64>(), 0..20), used: u8, roll: u64,
+        ) {
             let schedule = Schedule::of(&Some(steps), &Schedule::default_curve());
             prop_assert!((1..=RETRY_STEPS).contains(&schedule.steps().len()));
             prop_assert!(schedule.total_ms() <= RETRY_STEP_MAX_MS * RETRY_STEPS as u64);

@@ -1,7 +1,8 @@
-//! The circuit breaker of one `(tenant, destination)`: closed, open until its cooling is over, or probing with one claim (C7).
+//! The circuit breaker of one `(tenant, destination)`: closed, open while it cools, or probing with one claim (C7).
 //!
-//! Moves consume the state and give the next. Invariant: an open breaker has a time at which a probe may begin, never further away than
-//! `cooling_max_ms`, and a probe is a claim's, which ends for certain: so no breaker sheds for ever (invariant 14).
+//! Moves consume the state and give the next. Invariant: an open breaker has a time at which a probe may begin, never
+//! further away than `cooling_max_ms`, and a probe is a claim's, which ends for certain: so no breaker sheds for ever
+//! (invariant 14).
 
 use crate::model::attempt::ErrorClass;
 use crate::model::ids::ClaimNo;
@@ -68,7 +69,8 @@ pub fn counts(error: &ErrorClass) -> bool {
     match error {
         // It answered, or the event itself is at fault.
         ErrorClass::RateLimited | ErrorClass::TooLarge | ErrorClass::NotRepresentable => false,
-        // Met only by a subscription's probe, which has no breaker count (C4.7); and a crash of ours is no answer of theirs.
+        // Met only by a subscription's probe, which has no breaker count (C4.7); and a crash of ours is no answer of
+        // theirs.
         ErrorClass::Challenge | ErrorClass::Crashed => false,
         ErrorClass::DestinationBlocked
         | ErrorClass::Dns
@@ -135,8 +137,8 @@ impl Breaker {
         }
     }
 
-    /// A delivery was settled, or a verify passed: it closes, also where the attempt began before it opened, since the newest
-    /// knowledge is that the destination works.
+    /// A delivery was settled, or a verify passed: it closes, also where the attempt began before it opened, since the
+    /// newest knowledge is that the destination works.
     #[must_use]
     pub fn on_success(self) -> Breaker {
         Breaker::Closed { failures: 0 }
@@ -151,7 +153,8 @@ impl Breaker {
         }
     }
 
-    /// A job was claimed to try. The caller has seen that the cooling is over; one that is closed or probing stays as it is.
+    /// A job was claimed to try. The caller has seen that the cooling is over; one that is closed or probing stays as
+    /// it is.
     #[must_use]
     pub fn begin_probe(self, claim: ClaimNo) -> Breaker {
         match self {
@@ -160,8 +163,8 @@ impl Breaker {
         }
     }
 
-    /// The probe's claim ended without an outcome that says anything about the destination (released, crashed, deleted, event at
-    /// fault): the next probe may begin at once.
+    /// The probe's claim ended without an outcome that says anything about the destination (released, crashed, deleted,
+    /// event at fault): the next probe may begin at once.
     #[must_use]
     pub fn probe_ended_without_outcome(self, now: HubTime) -> Breaker {
         match self {
@@ -184,8 +187,8 @@ impl Breaker {
         }
     }
 
-    /// As it is believed when it is loaded from the store: no time lies further ahead than the policy allows, and a probe of a former process
-    /// is over.
+    /// As it is believed when it is loaded from the store: no time lies further ahead than the policy allows, and a
+    /// probe of a former process is over.
     #[must_use]
     pub fn loaded(self, policy: &BreakerPolicy, now: HubTime) -> Breaker {
         match self.probe_ended_without_outcome(now) {

@@ -1,7 +1,8 @@
 //! The verdict on a record: accept, drop or quarantine, exactly one, from its headers alone (C2).
 //!
-//! The hot path of ingest: one pass over the headers finds what is known by name (`rules/headers`), and then each attribute is judged in
-//! the order of C2.7, so that a record with several faults always gets the same reason. Nothing here can panic, whatever the bytes.
+//! The hot path of ingest: one pass over the headers finds what is known by name (`rules/headers`), and then each
+//! attribute is judged in the order of C2.7, so that a record with several faults always gets the same reason. Nothing
+//! here can panic, whatever the bytes.
 
 use crate::model::event::Event;
 use crate::model::ids::EventId;
@@ -25,8 +26,8 @@ pub struct Policy {
     pub accept_ce_underscore: bool,
 }
 
-/// The verdict on one record. `topic_source` is what [`topic_source`] gave for its topic; none for HTTP ingest, where no topic says
-/// who may speak.
+/// The verdict on one record. `topic_source` is what [`topic_source`] gave for its topic; none for HTTP ingest, where
+/// no topic says who may speak.
 pub fn classify(policy: &Policy, topic_source: Option<&str>, record: &RawRecord) -> Verdict {
     let found = Found::by_name(policy, record);
     if found.systemevent.is_some_and(|value| value == b"true") {
@@ -38,7 +39,8 @@ pub fn classify(policy: &Policy, topic_source: Option<&str>, record: &RawRecord)
     }
 }
 
-/// What is kept of a quarantined record: whole headers while they fit, the one that does not fit cut, and the body's beginning.
+/// What is kept of a quarantined record: whole headers while they fit, the one that does not fit cut, and the body's
+/// beginning.
 pub fn poison(reason: Reason, record: &RawRecord, origin: Origin) -> PoisonRecord {
     let mut room = POISON_HEADERS_BYTES;
     let mut headers = Vec::new();
@@ -144,7 +146,8 @@ fn is_ce_type(kind: &str, parts: [&str; 3]) -> bool {
     rest.flatten() == Some("")
 }
 
-/// `ce-datacontenttype`, else the plain header, else `application/json` (C2.6). The plain one is read only where it counts.
+/// `ce-datacontenttype`, else the plain header, else `application/json` (C2.6). The plain one is read only where it
+/// counts.
 fn content_type<'a>(found: &Found<'a>) -> Result<&'a str, Reason> {
     let given = |value| utf8(value).map(|text| text.filter(|text| !text.is_empty()));
     Ok(match given(found.datacontenttype)? {
@@ -397,6 +400,19 @@ mod tests {
         let odd = accept(&[("ce-", Some("v")), ("ce-a b", Some("v")), (&long, Some("v")), ("ce-\u{e9}", Some("v"))]);
         assert!(odd.extensions.is_empty(), "{:?}", odd.extensions);
         assert!(accept(&[("ce-systemevent", Some("false"))]).extensions.is_empty());
+    }
+
+    // C2.6, C2.7: a name we would have to read is not UTF-8.
+    #[test]
+    fn an_attribute_whose_name_is_not_utf8_is_quarantined_where_it_has_a_value() {
+        let named = |value: Option<&str>| {
+            let mut headers = good();
+            headers.push((b"ce-\xff".to_vec(), value.map(Into::into)));
+            headers.push((b"\xff".to_vec(), Some(vec![0xff])));
+            classify(&POLICY, Some("lender"), &record(&headers))
+        };
+        assert_eq!(verdict(&named(Some("v"))), "header_not_utf8");
+        assert_eq!(verdict(&named(None)), "accept");
     }
 
     // C2.6

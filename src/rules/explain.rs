@@ -1,6 +1,7 @@
-//! Which verdict would this get, and why: a JSON line in, a JSON line out, from the same functions that the daemon calls.
+//! Which verdict would this get, and why: a JSON line in, a JSON line out, from the daemon's own functions.
 //!
-//! The lines have the shape of the given cases, so that a file of cases, or of records taken from a topic, can be piped through.
+//! The lines have the shape of the given cases, so that a file of cases, or of records taken from a topic, can be piped
+//! through.
 
 use crate::model::record::{RawRecord, Verdict};
 use crate::rules::address::{self, AddressPolicy, judge_target, parse_host, parse_webhook_url};
@@ -33,9 +34,10 @@ pub enum ExplainError {
     Kind,
 }
 
-/// Judges one record: `{"name", "topic", "headers": [[name, text | null | {"base64"}]], "value" | "value_base64"}` in, and
-/// `{"name", "verdict", "reason", "schema_major"}` out, null where there is none. Without a topic the record is judged like one of HTTP
-/// ingest. A topic that is not followed for delivery (C1.1) makes the verdict `ignored`, since no record of it is ever read.
+/// Judges one record: `{"name", "topic", "headers": [[name, text | null | {"base64"}]], "value" | "value_base64"}` in,
+/// and `{"name", "verdict", "reason", "schema_major"}` out, null where there is none. Without a topic the record is judged
+/// like one of HTTP ingest. A topic that is not followed for delivery (C1.1) makes the verdict `ignored`, since no
+/// record of it is ever read.
 ///
 /// # Errors
 /// When the line is not such a record.
@@ -122,8 +124,9 @@ fn body(text: Option<String>, base64: Option<String>) -> Result<Bytes, ExplainEr
     }
 }
 
-/// Judges one destination without resolving its name: `{"kind", "input"}` in, and `{"kind", "input", "verdict", "rule"}` out, where `verdict`
-/// is `allow` or `reject` and `rule` is null for `allow`. The input is a webhook's URL, or a RabbitMQ sink's JSON (as an object, or as text).
+/// Judges one destination without resolving its name: `{"kind", "input"}` in, and `{"kind", "input", "verdict",
+/// "rule"}` out, where `verdict` is `allow` or `reject` and `rule` is null for `allow`. The input is a webhook's URL,
+/// or a RabbitMQ sink's JSON (as an object, or as text).
 ///
 /// # Errors
 /// When the line is not such a destination.
@@ -253,7 +256,7 @@ mod tests {
             assert!(error.contains(part), "{line}: {error}");
         }
     }
-    // C9.8: every given webhook and RabbitMQ destination. Those of verdict `block` are found out by their addresses only.
+    // C9.8: every given webhook and RabbitMQ destination. `block` ones are found out by their addresses only.
     #[test]
     fn the_given_destinations_get_the_given_verdicts() {
         let policy = AddressPolicy {

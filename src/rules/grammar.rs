@@ -1,6 +1,7 @@
 //! The spellings that a record's attributes must have, where a text has a grammar of its own.
 //!
-//! Written by hand because they stand on the hot path, and because a parser's leniency must not become part of the contract.
+//! Written by hand because they stand on the hot path, and because a parser's leniency must not become part of the
+//! contract.
 
 use crate::model::limits::{SOURCE_BYTES, TRACE_BYTES, TYPE_PART_BYTES};
 

@@ -1,7 +1,7 @@
 //! What a record's headers say, by name: the attributes that we know, and the extensions.
 //!
-//! What counts of a header is its last appearance; a null value is an absent header; names compare without case (C2.6). An earlier
-//! appearance is as if it had never been sent: it is not even judged.
+//! What counts of a header is its last appearance; a null value is an absent header; names compare without case (C2.6).
+//! An earlier appearance is as if it had never been sent: it is not even judged.
 
 use crate::model::limits::{EXTENSION_NAME_BYTES, EXTENSIONS};
 use crate::model::record::{RawRecord, Reason};
@@ -92,15 +92,17 @@ fn context_attribute<'a>(policy: &Policy, name: &'a [u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// The extensions that are carried: the last value of each name, in the order in which the names first came, 16 at most (C2.6).
+/// The extensions that are carried: the last value of each name, in the order in which the names first came, 16 at most
+/// (C2.6).
 pub(super) fn extensions<'a>(found: &Found<'a>) -> Result<Vec<(Box<str>, &'a str)>, Reason> {
     if found.others.is_empty() {
         return Ok(Vec::new());
     }
     let mut carried = Vec::new();
     for (name, value) in last_of_each(&found.others) {
-        let name = std::str::from_utf8(name).map_err(|_| Reason::HeaderNotUtf8)?;
+        // An absent header is not read, whatever its name.
         let Some(value) = utf8(value)? else { continue };
+        let name = std::str::from_utf8(name).map_err(|_| Reason::HeaderNotUtf8)?;
         if carried.len() < EXTENSIONS && is_carried_name(name) {
             carried.push((name.to_ascii_lowercase().into_boxed_str(), value));
         }

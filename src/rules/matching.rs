@@ -1,7 +1,7 @@
 //! Whether a subscription wants an event: by event type, producer and schema major, without a catalog (C4.1).
 //!
-//! The tenant is not looked at here: the engine asks only for subscriptions of the event's own tenant (C4.4), and only for live ones
-//! (C4.2). Texts compare byte for byte.
+//! The tenant is not looked at here: the engine asks only for subscriptions of the event's own tenant (C4.4), and only
+//! for live ones (C4.2). Texts compare byte for byte.
 
 use crate::model::event::Event;
 use crate::model::limits::TYPE_PART_BYTES;

@@ -1,7 +1,7 @@
 //! What an answer means: delivered, failed, told to wait, or beyond mending (C9.5, C9.6, C6.4).
 //!
-//! Invariant: a 2xx whose head arrived is a delivery, whatever happened to its body, unless the sink itself found the answer to be a
-//! refusal (a wrong challenge, a rejected entry).
+//! Invariant: a 2xx whose head arrived is a delivery, whatever happened to its body, unless the sink itself found the
+//! answer to be a refusal (a wrong challenge, a rejected entry).
 
 use crate::model::attempt::ErrorClass;
 use crate::model::job::DeadReason;
@@ -111,8 +111,8 @@ fn of_status(status: u16) -> Option<ErrorClass> {
     }
 }
 
-/// How long a `Retry-After` asks to wait, in milliseconds and not yet clamped: whole seconds or an HTTP date. None for whatever else
-/// it says, and for a date that has passed: a negative wait (C9.6).
+/// How long a `Retry-After` asks to wait, in milliseconds and not yet clamped: whole seconds or an HTTP date. None for
+/// whatever else it says, and for a date that has passed: a negative wait (C9.6).
 pub fn retry_after_ms(value: &[u8], wall_now: Timestamp) -> Option<u64> {
     let text = std::str::from_utf8(value).ok()?.trim_matches([' ', '\t']);
     if text.is_empty() {
@@ -307,7 +307,9 @@ mod tests {
         }
 
         #[test]
-        fn no_text_like_a_date_makes_it_panic(value in "[MTWFS][a-z]{2,8},? [0-9]{1,3}[ -][A-Z][a-z]{2}[ -][0-9]{1,5} [0-9:]{1,9} GMT", now: u64) {
+        fn no_text_like_a_date_makes_it_panic(
+            value in "[MTWFS][a-z]{2,8},? [0-9]{1,3}[ -][A-Z][a-z]{2}[ -][0-9]{1,5} [0-9:]{1,9} GMT", now: u64,
+        ) {
             let _ = retry_after_ms(value.as_bytes(), Timestamp(now));
         }
     }

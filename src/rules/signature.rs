@@ -1,7 +1,7 @@
 //! Signatures over deliveries, and checking them as a receiver would (C9.1, C9.2, C9.7).
 //!
-//! What is signed is the exact bytes that are sent. A secret is `whsec_` and base64 of 32 random bytes; the lerian key is the whole text, the
-//! standard key is what the base64 stands for.
+//! What is signed is the exact bytes that are sent. A secret is `whsec_` and base64 of 32 random bytes; the lerian key
+//! is the whole text, the standard key is what the base64 stands for.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -35,7 +35,8 @@ pub fn lerian(secret: &str, timestamp: u64, body: &[u8]) -> String {
 #[error("the secret is not base64 behind whsec_")]
 pub struct SecretError;
 
-/// One signature of `webhook-signature`: `v1,` and base64, over id + `.` + timestamp + `.` + body (C9.7, Standard Webhooks).
+/// One signature of `webhook-signature`: `v1,` and base64, over id + `.` + timestamp + `.` + body (C9.7, Standard
+/// Webhooks).
 ///
 /// # Errors
 /// When the secret is not base64, with or without `whsec_` before it.
@@ -79,8 +80,9 @@ pub enum VerifyError {
     Wrong,
 }
 
-/// Checks a delivery as its receiver must: the timestamp within five minutes, and one of the signatures right, compared in constant
-/// time. Signatures are picked by their pattern, since stacks on the way may join repeated headers with a comma (C9.2).
+/// Checks a delivery as its receiver must: the timestamp within five minutes, and one of the signatures right, compared
+/// in constant time. Signatures are picked by their pattern, since stacks on the way may join repeated headers with a
+/// comma (C9.2).
 ///
 /// # Errors
 /// When it must not be believed.

@@ -1,10 +1,12 @@
 //! Sealing: AES-256-GCM under the KEK, each value bound to the place where it belongs.
 //!
-//! A sealed value is a format byte, the key's id, a random nonce, and ciphertext with its tag. Everything before the ciphertext, and
-//! whose value it is, is authenticated too. Invariant: a value moved to another tenant, owner or field does not open; the parts are
-//! written with their lengths, so that no two places look the same. What is not prevented: an older value put back in its own place.
+//! A sealed value is a format byte, the key's id, a random nonce, and ciphertext with its tag. Everything before the
+//! ciphertext, and whose value it is, is authenticated too. Invariant: a value moved to another tenant, owner or field
+//! does not open; the parts are written with their lengths, so that no two places look the same. What is not prevented:
+//! an older value put back in its own place.
 //!
-//! Nonces are random, not counted: a counter would repeat itself after a restored backup. 2^32 values may be sealed under one key.
+//! Nonces are random, not counted: a counter would repeat itself after a restored backup. 2^32 values may be sealed
+//! under one key.
 
 use crate::entropy;
 use crate::model::subscription::Sealed;

@@ -1,4 +1,5 @@
-//! The key-encryption key, and sealing under it: nothing secret is ever written in clear, since pages once written stay in the file.
+//! The key-encryption key, and sealing under it: nothing secret is ever written in clear, since pages once written stay
+//! in the file.
 
 mod envelope;
 mod kek;

@@ -1,7 +1,8 @@
 //! What the operator opened: `SINK_ALLOW`, a list of names and networks with ports (C9.8).
 //!
-//! `10.20.0.0/16:443,8443; erp.local:8080+plain; 192.168.1.7/32:5671@tenant-a`: a name, an address or a network, then ports (without
-//! any: the usual ones), then `+plain` where connections without TLS are allowed, then `@` and the only tenant that may use it.
+//! `10.20.0.0/16:443,8443; erp.local:8080+plain; 192.168.1.7/32:5671@tenant-a`: a name, an address or a network, then
+//! ports (without any: the usual ones), then `+plain` where connections without TLS are allowed, then `@` and the only
+//! tenant that may use it.
 
 use super::target::{TargetHost, parse_host, port};
 use std::net::IpAddr;
@@ -113,7 +114,8 @@ fn rule(entry: &str) -> Result<AllowRule, AllowFault> {
     Ok(AllowRule { what, ports, plain, tenant })
 }
 
-/// Host, length of the network, ports. IPv6 may stand in brackets, and must where ports follow it without a length between.
+/// Host, length of the network, ports. IPv6 may stand in brackets, and must where ports follow it without a length
+/// between.
 fn split(text: &str) -> Result<(&str, Option<&str>, Option<&str>), AllowFault> {
     let (host, after) = match text.strip_prefix('[') {
         Some(bracketed) => {

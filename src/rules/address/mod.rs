@@ -1,8 +1,8 @@
-//! Where the hub may connect to: judged before a name is resolved, and again for every address that it resolved to (C9.8).
+//! Where the hub may connect to: judged before a name is resolved, and again for each of its addresses (C9.8).
 //!
-//! Three layers, each in a file of its own: how a destination is spelt (`target`), what an address is (`network`), and what the operator
-//! opened (`allow`). This file puts them together. Invariant: what is in the hard tier is opened by nothing, in whatever form of an
-//! address it is hidden; and a name is never believed, only its addresses are.
+//! Three layers, each in a file of its own: how a destination is spelt (`target`), what an address is (`network`), and
+//! what the operator opened (`allow`). This file puts them together. Invariant: what is in the hard tier is opened by
+//! nothing, in whatever form of an address it is hidden; and a name is never believed, only its addresses are.
 
 mod allow;
 mod network;
@@ -25,8 +25,8 @@ pub struct AddressPolicy {
     pub rules: Vec<AllowRule>,
     /// `SINK_PORTS`: ports that are open everywhere.
     pub ports: Vec<u16>,
-    /// Where the hub itself listens; of a listener on all addresses, this machine's own addresses beside it, except loopback, which is
-    /// understood.
+    /// Where the hub itself listens; of a listener on all addresses, this machine's own addresses beside it, except
+    /// loopback, which is understood.
     pub own_listeners: Vec<SocketAddr>,
 }
 
@@ -63,8 +63,8 @@ impl Verdict {
     }
 }
 
-/// Judges a destination before its name is resolved: refuses what no answer of a name server could make good. Port and TLS of a name that
-/// only a network rule could open are let through here and judged with its addresses.
+/// Judges a destination before its name is resolved: refuses what no answer of a name server could make good. Port and
+/// TLS of a name that only a network rule could open are let through here and judged with its addresses.
 pub fn judge_target(policy: &AddressPolicy, tenant: &str, https: bool, host: &TargetHost, port: u16) -> Verdict {
     let name = match host {
         TargetHost::Ip(addr) => return judge_address(policy, tenant, host, port, !https, *addr),
@@ -84,7 +84,8 @@ pub fn judge_target(policy: &AddressPolicy, tenant: &str, https: bool, host: &Ta
     judge_port_and_plain(policy, port, !https, &rules)
 }
 
-/// Judges one address that a destination resolved to, or is. Whole by itself: nothing that [`judge_target`] said is believed.
+/// Judges one address that a destination resolved to, or is. Whole by itself: nothing that [`judge_target`] said is
+/// believed.
 pub fn judge_address(
     policy: &AddressPolicy,
     tenant: &str,
@@ -416,9 +417,11 @@ mod tests {
     }
 
     proptest! {
-        // C9.8: all spellings of an IPv6 address get one verdict, and none of an IPv4 address but its own gets any but a refusal.
+        // C9.8: all spellings of an IPv6 address get one verdict; all of an IPv4 address but its own are refused.
         #[test]
-        fn all_spellings_get_one_verdict(v4: u32, v6 in prop_oneof![any::<u128>(), (any::<u16>()).prop_map(u128::from)]) {
+        fn all_spellings_get_one_verdict(
+            v4: u32, v6 in prop_oneof![any::<u128>(), (any::<u16>()).prop_map(u128::from)],
+        ) {
             let closed = AddressPolicy { allow_private: true, ..AddressPolicy::default() };
             let v4 = Ipv4Addr::from_bits(v4);
             for spelling in odd_spellings(v4) {
@@ -443,7 +446,8 @@ mod tests {
             let host = TargetHost::Ip(addr);
             let with = |policy: &AddressPolicy| judge_address(policy, "t", &host, port, plain, addr).is_allowed();
             let some = policy("0.0.0.0/1:443; 8000::/1+plain");
-            let all = AddressPolicy { allow_private: true, allow_http: true, ports: vec![443, port], ..policy("0.0.0.0/0; ::/0") };
+            let ports = vec![443, port];
+            let all = AddressPolicy { allow_private: true, allow_http: true, ports, ..policy("0.0.0.0/0; ::/0") };
             prop_assert!(!with(&AddressPolicy::default()) || with(&some));
             prop_assert!(!with(&some) || with(&all));
             prop_assert_eq!(with(&all), port != 0 && !matches!(standing(addr), Standing::Hard(_)));

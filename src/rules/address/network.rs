@@ -1,7 +1,7 @@
 //! What an address is: public, private, special, or never to be connected to.
 //!
-//! An IPv6 address can carry an IPv4 one. Forms that the kernel itself would connect as IPv4 are never taken; those that a gateway would
-//! translate are special, and as hard as what they carry.
+//! An IPv6 address can carry an IPv4 one. Forms that the kernel itself would connect as IPv4 are never taken; those
+//! that a gateway would translate are special, and as hard as what they carry.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -41,7 +41,8 @@ pub(super) fn embedded_v4(addr: IpAddr) -> Vec<Ipv4Addr> {
     let v4_at = |low_bit: u32| Ipv4Addr::from_bits(u32::try_from((bits >> low_bit) & 0xffff_ffff).unwrap_or(0));
     match v6.segments() {
         [0x64, 0xff9b, 0, 0, 0, 0, ..] => vec![v4_at(0)],
-        // RFC 8215: the operator chooses the length; /48 leaves the last 40 bits zero and jumps over bits 64 to 71 (RFC 6052).
+        // RFC 8215: the operator chooses the length; /48 leaves the last 40 bits zero and jumps over bits 64 to 71 (RFC
+        // 6052).
         [0x64, 0xff9b, 1, high, ..] if bits & 0xff_ffff_ffff == 0 => {
             let low = u32::try_from((bits >> 40) & 0xffff).unwrap_or(0);
             vec![Ipv4Addr::from_bits(u32::from(high) << 16 | low)]

@@ -1,8 +1,10 @@
-//! How a destination may be spelt: one spelling, read from the raw text before any parser could make something else of it (C9.8).
+//! How a destination may be spelt: one spelling, read from the raw text before any parser could make something else of
+//! it (C9.8).
 //!
-//! Invariant: what is let through here has the same meaning for every parser that reads it later. So whatever two parsers could read
-//! differently is refused: odd spellings of addresses, percent signs and characters beyond ASCII in a host, user names, fragments,
-//! backslashes, spaces and control characters. Capitals of scheme and host, and a default port, are the only things that are rewritten.
+//! Invariant: what is let through here has the same meaning for every parser that reads it later. So whatever two
+//! parsers could read differently is refused: odd spellings of addresses, percent signs and characters beyond ASCII in
+//! a host, user names, fragments, backslashes, spaces and control characters. Capitals of scheme and host, and a
+//! default port, are the only things that are rewritten.
 
 use crate::model::limits::URL_BYTES;
 use std::fmt;
@@ -98,7 +100,8 @@ impl UrlRefusal {
     }
 }
 
-/// Reads a webhook's URL. Only its spelling is judged: whether the hub may connect there is [`super::judge_target`]'s to say.
+/// Reads a webhook's URL. Only its spelling is judged: whether the hub may connect there is [`super::judge_target`]'s
+/// to say.
 ///
 /// # Errors
 /// When the text is no absolute http or https URL, or could be read in two ways.

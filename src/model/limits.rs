@@ -47,6 +47,10 @@ pub const JOB_ATTEMPTS_KEPT: usize = 3;
 pub const ANSWER_KEPT_BYTES: usize = 1024;
 /// Bytes of an answer that are read at most (C9.5).
 pub const ANSWER_READ_BYTES: usize = 64 << 10;
+/// Head of an answer (C9.5).
+pub const ANSWER_HEAD_BYTES: usize = 32 << 10;
+/// Header lines of an answer.
+pub const ANSWER_HEADERS: usize = 100;
 /// Longest attempt that a subscription may ask for, in milliseconds (C9.5).
 pub const ATTEMPT_TIMEOUT_MAX_MS: u64 = 60_000;
 /// Steps of a retry schedule (C6.2).
@@ -63,6 +67,11 @@ pub const PENDING_IN_MEMORY_DEFAULT: usize = 4_000_000;
 pub const RECENT_BODY_BYTES: usize = 32 << 20;
 /// Body bytes of attempts in flight in the whole hub.
 pub const IN_FLIGHT_BODY_BYTES: usize = 64 << 20;
+
+/// Connections to receivers that rest open for the next attempt; the one that rested longest is closed.
+pub const IDLE_CONNECTIONS: usize = 2048;
+/// The same, to one place of one tenant.
+pub const IDLE_CONNECTIONS_PER_PLACE: usize = 64;
 
 /// Subscriptions of one tenant.
 pub const SUBSCRIPTIONS_PER_TENANT: usize = 10_000;

@@ -5,6 +5,7 @@ pub mod backoff;
 pub mod breaker;
 pub mod classify;
 pub mod explain;
+pub mod extra_header;
 mod grammar;
 mod headers;
 pub mod matching;

@@ -1,0 +1,184 @@
+//! Connections that rest open between attempts.
+//!
+//! Kept by tenant, scheme, host, port and client certificate: two tenants never share a connection, not even to the same place. A
+//! resting connection is looked at when it is taken and every few seconds by [`Pool::sweep`]; it is closed after [`IDLE_FOR`], a
+//! little before common servers close theirs, and none is used beyond [`MAX_AGE`], so that a receiver that moved is looked up again.
+//! Beyond the ceilings the one that rested longest is closed.
+
+use crate::model::limits::{IDLE_CONNECTIONS, IDLE_CONNECTIONS_PER_PLACE};
+use crate::sink::exchange::{Http1, Http2};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a connection rests before it is closed.
+pub(super) const IDLE_FOR: Duration = Duration::from_secs(60);
+/// How long a connection is used in all.
+const MAX_AGE: Duration = Duration::from_secs(300);
+/// Connections looked at under one lock.
+const SWEPT_AT_ONCE: usize = 64;
+
+/// Between whom a connection runs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) tenant: String,
+    /// Scheme, host and port.
+    pub(super) origin: String,
+    /// Digest of the client certificate and its sealed key.
+    pub(super) identity: Option<[u8; 32]>,
+}
+
+/// A connection in use.
+pub(super) enum Lease {
+    /// Ours alone.
+    Http1(Box<Http1>),
+    /// Shared.
+    Http2(Arc<Http2>),
+}
+
+impl Lease {
+    /// The TLS version of the connection.
+    pub(super) fn tls(&self) -> Option<&'static str> {
+        match self {
+            Lease::Http1(own) => own.tls,
+            Lease::Http2(shared) => shared.tls,
+        }
+    }
+}
+
+/// The resting connections.
+#[derive(Default)]
+pub(super) struct Pool {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    places: HashMap<Arc<Key>, Place>,
+    /// Resting HTTP/1.1 connections by when they came to rest.
+    order: BTreeMap<u64, Arc<Key>>,
+    rests: u64,
+}
+
+#[derive(Default)]
+struct Place {
+    /// The one that came last is taken first, so that those not needed grow old.
+    idle: Vec<Idle>,
+    shared: Vec<Arc<Http2>>,
+    /// Taken while an HTTP/2 connection is being made, so that attempts that come together make one.
+    gate: Option<Arc<tokio::sync::Mutex<()>>>,
+}
+
+struct Idle {
+    rest: u64,
+    since: Instant,
+    connection: Box<Http1>,
+}
+
+impl Pool {
+    /// A connection that is open as far as can be seen.
+    pub(super) fn take(&self, key: &Arc<Key>) -> Option<Lease> {
+        let now = Instant::now();
+        loop {
+            let mut idle = {
+                let mut inner = self.lock();
+                let place = inner.places.get_mut(key)?;
+                if let Some(shared) = place.shared.iter().find(|shared| usable(shared, now) && shared.has_room()) {
+                    return Some(Lease::Http2(shared.clone()));
+                }
+                let idle = place.idle.pop()?;
+                inner.order.remove(&idle.rest);
+                idle
+            };
+            // Looked at outside the lock; a closed one is dropped and the next one taken.
+            if idle.is_fresh(now) && idle.connection.is_ready() {
+                return Some(Lease::Http1(idle.connection));
+            }
+        }
+    }
+
+    /// Puts a connection to rest.
+    pub(super) fn rest(&self, key: &Arc<Key>, connection: Box<Http1>) {
+        let now = Instant::now();
+        if !connection.is_reusable() || now.duration_since(connection.born) >= MAX_AGE {
+            return;
+        }
+        let mut inner = self.lock();
+        let rest = inner.rests;
+        inner.rests += 1;
+        inner.order.insert(rest, key.clone());
+        let place = inner.places.entry(key.clone()).or_default();
+        place.idle.push(Idle { rest, since: now, connection });
+        let over = if place.idle.len() > IDLE_CONNECTIONS_PER_PLACE { Some(place.idle.remove(0)) } else { None };
+        let closed = match over {
+            Some(over) => inner.order.remove(&over.rest).map(|_| over),
+            None if inner.order.len() > IDLE_CONNECTIONS => inner.pop_oldest(),
+            None => None,
+        };
+        drop(inner);
+        // Closing a socket is a system call: after the lock.
+        drop(closed);
+    }
+
+    /// Shares a new HTTP/2 connection.
+    pub(super) fn share(&self, key: &Arc<Key>, connection: &Arc<Http2>) {
+        let mut inner = self.lock();
+        let place = inner.places.entry(key.clone()).or_default();
+        place.shared.push(connection.clone());
+        place.gate.get_or_insert_default();
+    }
+
+    /// What to hold while dialling, where the place is known to speak HTTP/2.
+    pub(super) fn gate(&self, key: &Arc<Key>) -> Option<Arc<tokio::sync::Mutex<()>>> {
+        self.lock().places.get(key)?.gate.clone()
+    }
+
+    /// Closes what rested too long or was closed by its peer. Called every few seconds.
+    pub(super) fn sweep(&self) {
+        let now = Instant::now();
+        let keys: Vec<Arc<Key>> = self.lock().places.keys().cloned().collect();
+        for keys in keys.chunks(SWEPT_AT_ONCE) {
+            let mut closed = Vec::new();
+            let mut guard = self.lock();
+            let inner = &mut *guard;
+            for key in keys {
+                let Some(place) = inner.places.get_mut(key) else { continue };
+                for idle in place.idle.extract_if(.., |idle| !(idle.is_fresh(now) && idle.connection.is_ready())) {
+                    inner.order.remove(&idle.rest);
+                    closed.push(idle);
+                }
+                place.shared.retain(|shared| usable(shared, now));
+                if place.idle.is_empty() && place.shared.is_empty() {
+                    inner.places.remove(key);
+                }
+            }
+            drop(guard);
+            drop(closed);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // The maps are whole at every point where anything could panic.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn pop_oldest(&mut self) -> Option<Idle> {
+        let (rest, key) = self.order.pop_first()?;
+        let idle = &mut self.places.get_mut(&key)?.idle;
+        let at = idle.iter().position(|idle| idle.rest == rest)?;
+        Some(idle.remove(at))
+    }
+}
+
+impl Idle {
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.duration_since(self.since) < IDLE_FOR && now.duration_since(self.connection.born) < MAX_AGE
+    }
+}
+
+fn usable(shared: &Http2, now: Instant) -> bool {
+    shared.is_alive() && shared.rested(now) < IDLE_FOR && now.duration_since(shared.born) < MAX_AGE
+}

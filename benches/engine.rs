@@ -88,7 +88,15 @@ impl World {
         let from = (self.next > 0).then_some(self.next);
         self.next += count as i64;
         let topic = "lerian.streaming.lender".into();
-        let step = PartitionStep { topic, topic_id: [0; 16], partition: 0, from, next: self.next, leader_epoch: 0, gaps: vec![] };
+        let step = PartitionStep {
+            topic,
+            topic_id: [0; 16],
+            partition: 0,
+            from,
+            next: self.next,
+            leader_epoch: 0,
+            gaps: vec![],
+        };
         Admit { from: AdmitFrom::Partition(step), records }
     }
 
@@ -159,7 +167,11 @@ fn admits(name: &str, world: &mut World) {
         }
         let took = began.elapsed().as_secs_f64();
         let cpu = (cpu_seconds() - cpu) * 1e6 / done as f64;
-        println!("admit {name} batch {size}: {:.0} events/s, {cpu:.1} us CPU an event, {:.2} ms a commit", done as f64 / took, took * 1000.0 * size as f64 / done as f64);
+        println!(
+            "admit {name} batch {size}: {:.0} events/s, {cpu:.1} us CPU an event, {:.2} ms a commit",
+            done as f64 / took,
+            took * 1000.0 * size as f64 / done as f64
+        );
     }
 }
 
@@ -195,7 +207,10 @@ fn settle_all(world: &mut World) {
     }
     let took = began.elapsed().as_secs_f64();
     let cpu = (cpu_seconds() - cpu) * 1e6 / delivered as f64;
-    println!("admit+claim+settle, {TENANTS} fifo lanes: {:.0} jobs/s, {cpu:.1} us CPU a job, {commits} commits", delivered as f64 / took);
+    println!(
+        "admit+claim+settle, {TENANTS} fifo lanes: {:.0} jobs/s, {cpu:.1} us CPU a job, {commits} commits",
+        delivered as f64 / took
+    );
     println!("store: {:.0} bytes an event", world.engine.store_bytes() as f64 / admitted as f64);
 }
 
@@ -216,6 +231,10 @@ fn main() {
         world.apply(Batch { admits: vec![admit], ..Batch::default() });
     }
     let took = began.elapsed().as_secs_f64();
-    println!("filled {stored} events at {:.0}/s, {:.0} bytes an event", stored as f64 / took, world.engine.store_bytes() as f64 / stored as f64);
+    println!(
+        "filled {stored} events at {:.0}/s, {:.0} bytes an event",
+        stored as f64 / took,
+        world.engine.store_bytes() as f64 / stored as f64
+    );
     admits("stored", &mut world);
 }

@@ -1,3 +1,202 @@
-//! From claim to outcome.
+//! From claim to outcome: the driver that loads, begins and ends attempts as [`pool::Pool`] decides.
+//!
+//! Invariant: an attempt's task always ends with a word to the pool, be it an answer, a panic or a cancel: a guard sends it.
 
+pub mod attempt;
 pub mod pool;
+
+use crate::engine::board::Board;
+use crate::model::event::Event;
+use crate::model::ids::{ClaimNo, Generation, SubNo};
+use crate::model::job::{Claim, Outcome};
+use crate::sink::Sinks;
+use crate::store::view::Reader;
+use crate::time::{Clock, HubClock};
+use crate::writer::Writer;
+use pool::{Generations, Pool, PoolSettings, Step};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+/// How often leases are looked at.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Who is told of each attempt; the metrics and the log.
+pub trait Watching: Send + Sync {
+    /// An attempt ended.
+    fn attempted(&self, outcome: &Outcome, took: Duration);
+    /// So many attempts are in flight now.
+    fn in_flight(&self, count: usize);
+}
+
+/// All that dispatch works with.
+pub struct Dispatch {
+    /// Where outcomes go.
+    pub writer: Writer,
+    /// Subscriptions as they are now.
+    pub board: Arc<Board>,
+    /// Stored events.
+    pub reader: Reader,
+    /// Where attempts are made.
+    pub sinks: Arc<Sinks>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The hub's time.
+    pub hub_clock: HubClock,
+    /// Keys the delivery ids.
+    pub delivery_key: Arc<ring::hmac::Key>,
+    /// Limit of an attempt for subscriptions that give none.
+    pub default_timeout: Duration,
+    /// Who is told.
+    pub watching: Arc<dyn Watching>,
+}
+
+enum Told {
+    Loaded(Claim, Option<Arc<Event>>),
+    Ended(ClaimNo, Outcome),
+}
+
+struct ByBoard<'a>(&'a Board);
+
+impl Generations for ByBoard<'_> {
+    fn generation(&self, sub: SubNo) -> Option<Generation> {
+        self.0.subscription(sub).filter(|subscription| subscription.is_live()).map(|live| live.generation)
+    }
+}
+
+impl Dispatch {
+    /// Attempts what is claimed until `stop`, then ends what is in flight, for `drain` at most; what is left after that is cancelled
+    /// and given back.
+    pub async fn run(
+        self: Arc<Self>,
+        settings: PoolSettings,
+        mut claims: mpsc::UnboundedReceiver<Claim>,
+        stop: CancellationToken,
+        drain: Duration,
+    ) {
+        // Bounded by the slots: each claim has one word under way at most.
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let mut pool = Pool::new(settings);
+        let mut tasks: HashMap<ClaimNo, AbortHandle> = HashMap::new();
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut deadline = None;
+        let mut steps = Vec::new();
+        loop {
+            let over = async {
+                match deadline {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = over => break,
+                Some(word) = told.recv() => hear(&mut pool, &mut tasks, word, &mut steps),
+                Some(claim) = claims.recv() => pool.take(claim),
+                () = stop.cancelled(), if deadline.is_none() => {
+                    pool.drain();
+                    deadline = Some(tokio::time::Instant::now() + drain);
+                }
+                _ = tick.tick() => {}
+            }
+            while let Ok(word) = told.try_recv() {
+                hear(&mut pool, &mut tasks, word, &mut steps);
+            }
+            while let Ok(claim) = claims.try_recv() {
+                pool.take(claim);
+            }
+            pool.step(self.hub_clock.now(&*self.clock), &ByBoard(&self.board), &mut steps);
+            self.carry_out(&mut steps, &mut tasks, &tell);
+            self.watching.in_flight(pool.in_flight());
+            if deadline.is_some() && pool.is_empty() {
+                break;
+            }
+        }
+        for task in tasks.into_values() {
+            // What is cut off here stays claimed; the writer releases it without blame when it ends.
+            task.abort();
+        }
+    }
+
+    fn carry_out(
+        self: &Arc<Self>,
+        steps: &mut Vec<Step>,
+        tasks: &mut HashMap<ClaimNo, AbortHandle>,
+        tell: &mpsc::UnboundedSender<Told>,
+    ) {
+        for step in steps.drain(..) {
+            match step {
+                Step::Settle(settle) => self.writer.settle(settle),
+                Step::Load(claim) => self.load(claim, tell.clone()),
+                Step::Begin(claim, event) => {
+                    let no = claim.no;
+                    let task = tokio::spawn(attempt::run(self.clone(), claim, event, Word::new(no, tell.clone())));
+                    tasks.insert(no, task.abort_handle());
+                }
+                Step::Abandon(no) => {
+                    if let Some(task) = tasks.remove(&no) {
+                        task.abort();
+                    }
+                }
+            }
+        }
+    }
+
+    fn load(&self, claim: Claim, tell: mpsc::UnboundedSender<Told>) {
+        let reader = self.reader.clone();
+        tokio::task::spawn_blocking(move || {
+            let stored = reader.view().and_then(|view| view.event_at(claim.job.key.log));
+            let event = match stored {
+                Ok(stored) => stored.map(|stored| Arc::new(stored.event)),
+                Err(error) => {
+                    // It goes back unattempted and is claimed again; the writer says what is wrong with the store.
+                    tracing::debug!(%error, "an event could not be loaded for its attempt");
+                    None
+                }
+            };
+            let _ = tell.send(Told::Loaded(claim, event));
+        });
+    }
+}
+
+fn hear(pool: &mut Pool, tasks: &mut HashMap<ClaimNo, AbortHandle>, word: Told, steps: &mut Vec<Step>) {
+    match word {
+        Told::Loaded(claim, event) => pool.loaded(claim, event, steps),
+        Told::Ended(no, outcome) => {
+            tasks.remove(&no);
+            pool.ended(no, outcome, steps);
+        }
+    }
+}
+
+/// The promise that the pool hears of an attempt's end: what is dropped unsaid says that the worker crashed.
+pub(crate) struct Word {
+    claim: ClaimNo,
+    tell: Option<mpsc::UnboundedSender<Told>>,
+}
+
+impl Word {
+    fn new(claim: ClaimNo, tell: mpsc::UnboundedSender<Told>) -> Self {
+        Self { claim, tell: Some(tell) }
+    }
+
+    /// Says how the attempt ended.
+    pub(crate) fn say(mut self, outcome: Outcome) {
+        if let Some(tell) = self.tell.take() {
+            // A pool that is gone was drained; the writer releases the claim.
+            let _ = tell.send(Told::Ended(self.claim, outcome));
+        }
+    }
+}
+
+impl Drop for Word {
+    fn drop(&mut self) {
+        if let Some(tell) = self.tell.take() {
+            let _ = tell.send(Told::Ended(self.claim, Outcome::Crashed));
+        }
+    }
+}

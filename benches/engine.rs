@@ -3,7 +3,12 @@
 //!
 //! `cargo bench --bench engine` prints one line a measurement. `BENCH_STORED=2000000` sets how many events the full store holds
 //! (default 200,000), `BENCH_FOLDER` where the store lies (default: the build folder).
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a bench may fail loudly and prints its figures")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a bench measures time, may fail loudly and prints its figures"
+)]
 
 use std::path::PathBuf;
 use std::sync::Arc;

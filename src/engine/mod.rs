@@ -184,6 +184,26 @@ impl Engine {
         Ok(applied)
     }
 
+    /// Binds the store to the KEK with that check value, the first time; whether it is the one that it is bound to. With another one
+    /// nothing sealed here could ever be opened, so the hub must not start.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn bind_kek(&mut self, check: [u8; 16]) -> Result<bool, StoreError> {
+        if let Some(bound) = self.core.hub.kek_check {
+            return Ok(bound == check);
+        }
+        self.core.hub.kek_check = Some(check);
+        let hub = &self.core.hub;
+        self.store.write(|txn| txn.put_hub_row(hub))?;
+        Ok(true)
+    }
+
+    /// What keys the delivery ids (C9.3).
+    pub fn delivery_key(&self) -> [u8; 32] {
+        self.core.hub.delivery_key
+    }
+
     /// A handle for readers of the store.
     pub fn reader(&self) -> crate::store::view::Reader {
         self.store.reader()

@@ -100,7 +100,24 @@ impl Running {
 /// See [`DaemonError`]; nothing runs then.
 pub async fn start(settings: Settings, disk: FileDisk, clock: Arc<dyn Clock>) -> Result<Running, DaemonError> {
     let _ = (disk, clock);
-    Ok(Running { address: settings.http.listen, socket: settings.data_dir.join("hub.sock") })
+    Ok(Running { address: settings.http.listen, socket: socket_path(&settings) })
+}
+
+/// Starts a hub that answers commands at its socket and does nothing else, for commands without a running hub (C13.5).
+///
+/// # Errors
+/// See [`DaemonError`]; nothing runs then.
+pub async fn start_for_commands(
+    settings: Settings,
+    disk: FileDisk,
+    clock: Arc<dyn Clock>,
+) -> Result<Running, DaemonError> {
+    start(settings, disk, clock).await
+}
+
+/// Where the command socket of such a hub is (C13.5).
+pub fn socket_path(settings: &Settings) -> PathBuf {
+    settings.data_dir.join("hub.sock")
 }
 
 /// Runs the hub until it is told to stop.

@@ -1,11 +1,11 @@
 //! `streaming-hub explain`: the daemon's own rules on lines of JSON, without a daemon.
 
+use super::lines::each_line;
 use super::output::Output;
 use super::settings::meant;
 use super::{Ended, Failure};
 use crate::config::Typed;
 use crate::rules::explain::{explain_destination, explain_record};
-use std::io::BufRead;
 use std::path::PathBuf;
 
 /// What can be explained.
@@ -52,30 +52,16 @@ impl Explain {
 
 impl Lines {
     fn each(self, output: &mut Output, explain: impl Fn(&str) -> Result<String, String>) -> Result<Ended, Failure> {
-        let files = if self.files.is_empty() { vec![PathBuf::from("-")] } else { self.files };
         let mut ended = Ended::Fine;
-        for path in files {
-            let name = path.display().to_string();
-            let lines: Box<dyn BufRead> = if name == "-" {
-                Box::new(std::io::stdin().lock())
-            } else {
-                Box::new(std::io::BufReader::new(std::fs::File::open(&path).map_err(Failure::io(&name))?))
-            };
-            for (number, line) in lines.lines().enumerate() {
-                let line = line.map_err(Failure::io(&name))?;
-                if line.trim().is_empty() || line.starts_with('#') {
-                    continue;
-                }
-                match explain(&line) {
-                    Ok(explained) => output.line(&explained)?,
-                    // One line that cannot be read hides none of the others.
-                    Err(error) => {
-                        output.complain(&format!("{name}:{}: {error}", number + 1));
-                        ended = Ended::Failed;
-                    }
-                }
+        each_line(&self.files, |place, line| match explain(line) {
+            Ok(explained) => output.line(&explained),
+            // One line that cannot be read hides none of the others.
+            Err(error) => {
+                output.complain(&format!("{place}: {error}"));
+                ended = Ended::Failed;
+                Ok(())
             }
-        }
+        })?;
         Ok(ended)
     }
 }

@@ -56,6 +56,21 @@ impl Hub {
         self.send(request).await
     }
 
+    /// All items of a list, page after page.
+    pub(super) async fn list(&self, path: &str) -> Result<Vec<Value>, Failure> {
+        let mut items = Vec::new();
+        let mut page_path = format!("{path}?limit=200");
+        loop {
+            let mut page = self.call(http::Method::GET, &page_path, None, None).await?.done()?;
+            match page.get_mut("items").map(Value::take) {
+                Some(Value::Array(page)) => items.extend(page),
+                Some(_) | None => return Err(Failure::Odd("a list came without items")),
+            }
+            let Some(cursor) = text(&page, "next_cursor") else { return Ok(items) };
+            page_path = format!("{path}?limit=200&cursor={cursor}");
+        }
+    }
+
     /// Sends one record to HTTP ingest, in binary mode of the CloudEvents HTTP binding (C3.6).
     pub(super) async fn ingest(&self, line: &LineRecord) -> Result<Answered, Failure> {
         let record = &line.record;

@@ -3,8 +3,12 @@
 mod dev;
 mod explain;
 mod hub;
+mod keys;
+mod lines;
 mod logging;
 mod output;
+mod reach;
+mod send;
 mod serve;
 mod settings;
 
@@ -49,6 +53,11 @@ enum Command {
     Serve(Box<Typed>),
     /// Run the hub with nothing installed: sample events, a receiver, and demo subscriptions
     Dev(Box<dev::Dev>),
+    /// Make, list and revoke API keys
+    #[command(subcommand)]
+    Keys(keys::Keys),
+    /// Send records of JSON lines to a hub's HTTP ingest
+    Send(send::Send),
     /// Say which verdict a record would get, and why
     #[command(subcommand)]
     Explain(explain::Explain),
@@ -66,6 +75,8 @@ impl Command {
         match self {
             Command::Serve(typed) => serve::run(*typed),
             Command::Dev(dev) => dev.run(output),
+            Command::Keys(keys) => keys.run(&mut output),
+            Command::Send(send) => send.run(&mut output),
             Command::Explain(explain) => explain.run(&mut output),
             Command::Config(config) => config.run(&mut output),
             Command::Completions { shell } => {
@@ -87,6 +98,8 @@ enum Ended {
     Failed,
     /// 2: bad settings or usage.
     Usage,
+    /// 3: what was asked about is not as it should be.
+    Found,
     /// 78: a newer program wrote the store.
     NewerStore,
 }
@@ -97,6 +110,7 @@ impl From<Ended> for ExitCode {
             Ended::Fine => 0,
             Ended::Failed => 1,
             Ended::Usage => 2,
+            Ended::Found => 3,
             Ended::NewerStore => 78,
         })
     }
@@ -132,6 +146,11 @@ enum Failure {
         /// Why.
         error: crate::rules::explain::ExplainError,
     },
+    /// A hub has the store, and does not answer commands.
+    #[error(
+        "a hub runs on this store, but its command socket {0} does not answer; is it starting, or of another user?"
+    )]
+    NoSocket(String),
     /// No answer came from the hub.
     #[error("the hub cannot be reached: {}", causes(.0))]
     Unreachable(reqwest::Error),
@@ -180,6 +199,7 @@ impl Failure {
             Failure::Daemon(_)
             | Failure::Io { .. }
             | Failure::Line { .. }
+            | Failure::NoSocket(_)
             | Failure::Unreachable(_)
             | Failure::Refused { .. }
             | Failure::NotHttp(_)

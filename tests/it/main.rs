@@ -1,6 +1,9 @@
 //! Tests of the whole crate from outside, in one binary.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test's helper fails its test")]
 
+mod cli_explain;
+mod cli_settings;
+mod command;
 mod receivers;
 mod sink_connections;
 mod sink_probe;

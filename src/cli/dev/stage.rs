@@ -2,7 +2,7 @@
 //!
 //! Everything here goes through the hub's own API, as any client's calls do.
 
-use super::super::hub::{Answered, Hub, text};
+use super::super::hub::{Hub, text};
 use super::super::output::Output;
 use super::super::{Ended, Failure};
 use super::receiver::{PATHS, Receiver};
@@ -16,7 +16,7 @@ use crate::rules::explain::LineRecord;
 use crate::store::disk::FileDisk;
 use crate::time::{Clock, SystemClock};
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -66,11 +66,13 @@ pub(super) async fn perform(
     let running = daemon::start(settings, disk, clock.clone()).await?;
     let receiver_stop = CancellationToken::new();
     let serving = tokio::spawn(receiver.clone().serve(port, receiver_stop.clone()));
-    let stage = Stage { script, running, receiver, receiver_url, tally, said, clock };
+    let operator = Hub::at_socket(running.socket())?;
+    let dead_before = dead_letters(&operator).await?;
+    let stage = Stage { script, operator, dead_before, running, receiver, receiver_url, tally, said, clock };
 
     let shown = tokio::select! {
         shown = stage.show(&policy) => shown,
-        () = signals.drain.cancelled() => Ok(Shown { all_settled: false, dead_letters: 0 }),
+        () = signals.drain.cancelled() => Ok(Shown::Interrupted),
     };
     let summary = stage.finish(shown, &signals).await;
     receiver_stop.cancel();
@@ -81,6 +83,8 @@ pub(super) async fn perform(
 
 struct Stage {
     script: Script,
+    operator: Hub,
+    dead_before: u64,
     running: Running,
     receiver: Arc<Receiver>,
     receiver_url: String,
@@ -90,22 +94,21 @@ struct Stage {
 }
 
 /// How far a run came.
-struct Shown {
-    all_settled: bool,
-    dead_letters: u64,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    AllSettled,
+    Interrupted,
 }
 
 impl Stage {
     async fn show(&self, policy: &Policy) -> Result<Shown, Failure> {
-        let operator = Hub::at_socket(self.running.socket())?;
         let url = format!("http://{}", self.running.address());
-        let operator_key = new_key(&operator, "dev operator", "operator").await?;
-        let ingest_key = new_key(&operator, "dev player", "ingest").await?;
+        let operator_key = new_key(&self.operator, "dev operator", "operator").await?;
+        let ingest_key = new_key(&self.operator, "dev player", "ingest").await?;
         self.said.line(&format!("hub       {url}    key {operator_key} (operator), {ingest_key} (ingest)"));
         self.said.line(&format!("receiver  {}  paths {PATHS}", self.receiver_url));
 
         let mut samples = Samples::read(self.script.renew)?;
-        let dead_before = dead_letters(&operator).await?;
         let client = Hub::at_url(&url, Some(operator_key))?;
         for tenant in samples.tenants(policy) {
             self.subscribe(&client, &tenant).await?;
@@ -118,7 +121,7 @@ impl Stage {
             std::future::pending::<()>().await;
         }
         self.settle().await?;
-        Ok(Shown { all_settled: true, dead_letters: dead_letters(&operator).await?.saturating_sub(dead_before) })
+        Ok(Shown::AllSettled)
     }
 
     /// Makes a tenant's demo subscription and proves it, as a tenant would.
@@ -198,14 +201,15 @@ impl Stage {
 
     async fn finish(self, shown: Result<Shown, Failure>, signals: &Signals) -> Result<Ended, Failure> {
         let seconds = self.clock.monotonic().as_secs_f64();
+        let dead_letters = dead_letters(&self.operator).await;
         self.running.stop(signals).await?;
-        let shown = shown?;
-        let summary = Summary::of(self.tally.counts(), shown.dead_letters, seconds);
+        let (shown, dead_letters) = (shown?, dead_letters?.saturating_sub(self.dead_before));
+        let summary = Summary::of(self.tally.counts(), dead_letters, seconds);
         self.said.summary(&summary)?;
         let (_, received) = self.tally.counts();
         let flawless = received.signatures_wrong == 0 && received.out_of_order == 0;
         // Ctrl-C is the ordinary end of a run without --once.
-        Ok(if flawless && (shown.all_settled || !self.script.once) { Ended::Fine } else { Ended::Failed })
+        Ok(if flawless && (shown == Shown::AllSettled || !self.script.once) { Ended::Fine } else { Ended::Failed })
     }
 }
 
@@ -216,14 +220,7 @@ async fn new_key(hub: &Hub, name: &str, role: &str) -> Result<String, Failure> {
 }
 
 async fn dead_letters(hub: &Hub) -> Result<u64, Failure> {
-    let mut count = 0;
-    let mut path = "/admin/dead-letters?limit=200".to_owned();
-    loop {
-        let page: Value = hub.call(Method::GET, &path, None, None).await.and_then(Answered::done)?;
-        count += page.get("items").and_then(Value::as_array).map_or(0, Vec::len) as u64;
-        let Some(cursor) = text(&page, "next_cursor") else { return Ok(count) };
-        path = format!("/admin/dead-letters?limit=200&cursor={cursor}");
-    }
+    Ok(hub.list("/admin/dead-letters").await?.len() as u64)
 }
 
 /// Where lines go: results to stdout, unless that is for the summary alone.

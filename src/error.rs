@@ -78,12 +78,62 @@ codes! {
     Internal = 500 "internal" "The hub failed; the log says why",
     /// Writes are suspended (C13.4).
     StoreSuspended = 503 "store_suspended" "The store takes no writes now",
+    /// A check of `/readyz` failed, or the hub is draining (C13.1).
+    NotReady = 503 "not_ready" "The hub is not ready",
     /// The hub is stopping (C13.2).
     Stopping = 503 "stopping" "The hub is stopping",
     /// Ingest waits until jobs are delivered.
     BacklogFull = 503 "backlog_full" "Too many jobs are waiting",
     /// Too many requests at once (A1.9).
     Overloaded = 503 "overloaded" "Too many connections",
+}
+
+macro_rules! field_codes {
+    ($($(#[$doc:meta])* $name:ident $text:literal,)*) => {
+        /// What is wrong with one field (A1.4, `errors` of a 422). Destinations that the address policy refuses carry the code of
+        /// the refusing rule instead.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum FieldCode { $($(#[$doc])* $name,)* }
+
+        impl FieldCode {
+            /// Every code.
+            pub const ALL: &'static [FieldCode] = &[$(FieldCode::$name,)*];
+
+            /// The code as clients see it.
+            pub fn text(self) -> &'static str {
+                match self { $(FieldCode::$name => $text,)* }
+            }
+        }
+    };
+}
+
+field_codes! {
+    /// It must be there.
+    Required "required",
+    /// Another JSON type is wanted.
+    WrongType "wrong_type",
+    /// There is no such field here (A1.9).
+    UnknownField "unknown_field",
+    /// It is shown, and not to be set (A1.9).
+    ReadOnly "read_only",
+    /// A text or list is empty and must not be.
+    Empty "empty",
+    /// A text or list is too long.
+    TooLong "too_long",
+    /// A number or duration is too small or too large.
+    OutOfRange "out_of_range",
+    /// The value breaks the grammar of its field.
+    InvalidValue "invalid_value",
+    /// The same value stands twice where each may stand once.
+    Duplicate "duplicate",
+    /// The value does not go with another field.
+    Conflict "conflict",
+    /// The hub has no such kind of sink.
+    UnsupportedSinkKind "unsupported_sink_kind",
+    /// The header is ours, or none that a subscription may set (C9.9).
+    HeaderNotAllowed "header_not_allowed",
+    /// The new destination did not pass its probe.
+    ProbeFailed "probe_failed",
 }
 
 #[cfg(test)]
@@ -97,5 +147,9 @@ mod tests {
         texts.sort_unstable();
         texts.dedup();
         assert_eq!(texts.len(), Code::ALL.len());
+        let mut texts: Vec<_> = FieldCode::ALL.iter().map(|code| code.text()).collect();
+        texts.sort_unstable();
+        texts.dedup();
+        assert_eq!(texts.len(), FieldCode::ALL.len());
     }
 }

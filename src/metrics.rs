@@ -3,10 +3,9 @@
 //! Invariant: no label holds a tenant, an id or a URL. Labels are codes of closed lists, operations of the API, and topic
 //! partitions, so what a scrape answers is bounded whatever tenants do.
 
-use crate::engine::command::{AdmitResult, Admitted, HubState};
-use crate::model::gap::GapReason;
-use crate::model::job::{DeadReason, Outcome};
-use crate::model::record::Reason;
+use crate::engine::Counts;
+use crate::engine::command::HubState;
+use crate::model::job::Outcome;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -37,7 +36,9 @@ pub struct Metrics {
     attempts: Codes<2>,
     deliveries: Counter,
     dead_letters: Codes<1>,
-    gaps: Codes<1>,
+    gaps: Counter,
+    breakers_opened: Counter,
+    stale_settles: Counter,
     http_requests: Codes<2>,
     http_panics: Counter,
     http_refused: Counter,
@@ -50,6 +51,7 @@ pub struct Metrics {
     breakers_open: Gauge,
     oldest_waiting: Seconds,
     store_bytes: Gauge,
+    store_suspended: Gauge,
     attempt_duration: Histogram,
     first_attempt: Histogram,
     commit_duration: Histogram,
@@ -70,7 +72,9 @@ impl Metrics {
             attempts: Family::default(),
             deliveries: Counter::default(),
             dead_letters: Family::default(),
-            gaps: Family::default(),
+            gaps: Counter::default(),
+            breakers_opened: Counter::default(),
+            stale_settles: Counter::default(),
             http_requests: Family::default(),
             http_panics: Counter::default(),
             http_refused: Counter::default(),
@@ -83,6 +87,7 @@ impl Metrics {
             breakers_open: Gauge::default(),
             oldest_waiting: Seconds::default(),
             store_bytes: Gauge::default(),
+            store_suspended: Gauge::default(),
             attempt_duration: Histogram::new(ATTEMPT_SECONDS),
             first_attempt: Histogram::new(FIRST_ATTEMPT_SECONDS),
             commit_duration: Histogram::new(COMMIT_SECONDS),
@@ -103,7 +108,9 @@ impl Metrics {
         all.register("attempts", "Attempts by outcome and error class", self.attempts.clone());
         all.register("deliveries", "Events delivered", self.deliveries.clone());
         all.register("dead_letters", "Jobs that ended undelivered, by reason", self.dead_letters.clone());
-        all.register("gaps", "Stretches of partitions that were never read, by reason", self.gaps.clone());
+        all.register("gaps", "Stretches of partitions that were never read", self.gaps.clone());
+        all.register("breakers_opened", "Breakers that opened", self.breakers_opened.clone());
+        all.register("stale_settles", "Outcomes of claims that were gone", self.stale_settles.clone());
         all.register("http_requests", "Requests by operation and status class", self.http_requests.clone());
         all.register("http_panics", "Requests whose handler panicked", self.http_panics.clone());
         all.register("http_refused_connections", "Connections over the limit", self.http_refused.clone());
@@ -118,6 +125,7 @@ impl Metrics {
         let help = "Age of the oldest unfinished event of a live lane that nothing blocks";
         all.register("oldest_waiting_age_seconds", help, self.oldest_waiting.clone());
         all.register("store_bytes", "Allocated bytes of the store file", self.store_bytes.clone());
+        all.register("store_suspended", "1 while the store takes no writes", self.store_suspended.clone());
         all.register("attempt_duration_seconds", "Duration of attempts", self.attempt_duration.clone());
         let help = "From storing an event to the start of its first attempt";
         all.register("accept_to_first_attempt_seconds", help, self.first_attempt.clone());
@@ -125,26 +133,38 @@ impl Metrics {
         all.register("commit_commands", "Commands in a commit", self.commit_commands.clone());
     }
 
-    /// Counts what became of admitted records. The reasons of quarantined ones are counted by [`Metrics::quarantined`].
-    pub fn admitted(&self, admitted: &Admitted) {
-        for result in &admitted.results {
-            match *result {
-                AdmitResult::Stored { jobs, .. } => {
-                    self.records.get_or_create(&[("verdict", "accept")]).inc();
-                    self.events.inc();
-                    self.jobs.inc_by(u64::from(jobs));
-                }
-                AdmitResult::Duplicate { conflict, .. } => {
-                    self.records.get_or_create(&[("verdict", "accept")]).inc();
-                    self.dedup_drops.inc();
-                    self.dedup_conflicts.inc_by(u64::from(conflict));
-                }
-                AdmitResult::Dropped => self.dropped(),
-                AdmitResult::Quarantined => {
-                    self.records.get_or_create(&[("verdict", "quarantine")]).inc();
-                }
+    /// Counts what a durable batch led to. The writer's counts are the one source of what happened to records and jobs.
+    pub fn committed(&self, counts: &Counts, commands: usize, took: Duration) {
+        self.commit_duration.observe(took.as_secs_f64());
+        self.commit_commands.observe(f64::from(u32::try_from(commands).unwrap_or(u32::MAX)));
+        for (verdict, count) in [
+            ("accept", counts.accepted.saturating_add(counts.duplicates)),
+            ("drop", counts.dropped),
+            ("quarantine", counts.quarantined.iter().map(|(_, count)| count).sum()),
+        ] {
+            if count > 0 {
+                self.records.get_or_create(&[("verdict", verdict)]).inc_by(count);
             }
         }
+        for (reason, count) in &counts.quarantined {
+            self.quarantined.get_or_create(&[("reason", reason.code())]).inc_by(*count);
+        }
+        for (reason, count) in &counts.dead {
+            self.dead_letters.get_or_create(&[("reason", reason.code())]).inc_by(*count);
+        }
+        self.events.inc_by(counts.accepted);
+        self.dedup_drops.inc_by(counts.duplicates);
+        self.dedup_conflicts.inc_by(counts.dedup_conflicts);
+        self.jobs.inc_by(counts.jobs);
+        self.deliveries.inc_by(counts.delivered);
+        self.gaps.inc_by(counts.gaps);
+        self.breakers_opened.inc_by(counts.breakers_opened);
+        self.stale_settles.inc_by(counts.stale_settles);
+    }
+
+    /// Says whether the store takes writes.
+    pub fn store_suspended(&self, suspended: bool) {
+        self.store_suspended.set(i64::from(suspended));
     }
 
     /// Counts a system event that was never handed to the writer.
@@ -152,12 +172,7 @@ impl Metrics {
         self.records.get_or_create(&[("verdict", "drop")]).inc();
     }
 
-    /// Counts the reason of a quarantined record.
-    pub fn quarantined(&self, reason: Reason) {
-        self.quarantined.get_or_create(&[("reason", reason.code())]).inc();
-    }
-
-    /// Counts what became of a claimed job; what was given back without an attempt is not counted.
+    /// Counts an attempt by what it met; what was given back without an attempt is not counted.
     pub fn attempt(&self, outcome: &Outcome) {
         let (name, attempt) = match outcome {
             Outcome::Delivered(attempt) => ("delivered", Some(attempt)),
@@ -169,9 +184,6 @@ impl Metrics {
         };
         let error = outcome.error_class().map_or("none", |class| class.code());
         self.attempts.get_or_create(&[("outcome", name), ("error", error)]).inc();
-        if let Outcome::Delivered(_) = outcome {
-            self.deliveries.inc();
-        }
         if let Some(attempt) = attempt {
             self.attempt_duration.observe(f64::from(attempt.duration_ms) / 1000.0);
         }
@@ -180,22 +192,6 @@ impl Metrics {
     /// Observes how long an event waited from being stored to the start of its first attempt.
     pub fn first_attempt_after(&self, waited_ms: u64) {
         self.first_attempt.observe(Duration::from_millis(waited_ms).as_secs_f64());
-    }
-
-    /// Counts a job that ended undelivered.
-    pub fn died(&self, reason: DeadReason) {
-        self.dead_letters.get_or_create(&[("reason", reason.code())]).inc();
-    }
-
-    /// Counts a stretch that was never read.
-    pub fn gap(&self, reason: GapReason) {
-        self.gaps.get_or_create(&[("reason", reason.code())]).inc();
-    }
-
-    /// Observes a commit.
-    pub fn commit(&self, took: Duration, commands: usize) {
-        self.commit_duration.observe(took.as_secs_f64());
-        self.commit_commands.observe(f64::from(u32::try_from(commands).unwrap_or(u32::MAX)));
     }
 
     /// Counts an answered request. `operation` is a name of the closed list of the API.
@@ -282,7 +278,9 @@ fn shown(count: u64) -> i64 {
 mod tests {
     use super::*;
     use crate::model::attempt::{AttemptRecord, ErrorClass};
-    use crate::model::ids::{DeliveryId, Seq};
+    use crate::model::ids::DeliveryId;
+    use crate::model::job::DeadReason;
+    use crate::model::record::Reason;
     use crate::time::{HubTime, Timestamp};
 
     fn attempt(error: Option<ErrorClass>) -> AttemptRecord {
@@ -294,19 +292,24 @@ mod tests {
     #[test]
     fn what_is_recorded_is_shown() {
         let metrics = Metrics::new();
-        let conflict = AdmitResult::Duplicate { seq: None, conflict: true };
-        let results = vec![AdmitResult::Stored { seq: Seq(1), jobs: 3 }, conflict, AdmitResult::Quarantined];
-        metrics.admitted(&Admitted { results });
+        let counts = Counts {
+            accepted: 1,
+            duplicates: 1,
+            dedup_conflicts: 1,
+            quarantined: vec![(Reason::MissingTenant, 1)],
+            gaps: 2,
+            jobs: 3,
+            delivered: 1,
+            dead: vec![(DeadReason::Exhausted, 1)],
+            ..Counts::default()
+        };
+        metrics.committed(&counts, 12, Duration::from_millis(2));
         metrics.dropped();
-        metrics.quarantined(Reason::MissingTenant);
         metrics.attempt(&Outcome::Delivered(attempt(None)));
         metrics.attempt(&Outcome::Failed { attempt: attempt(Some(ErrorClass::Dns)), not_before_ms: None });
         metrics.attempt(&Outcome::Released);
-        metrics.died(DeadReason::Exhausted);
-        metrics.gap(GapReason::Truncated);
         metrics.http_request("list_subscriptions", 204);
         metrics.kafka_partition("lerian.streaming.lender", 0, 7, 1_700_000_000);
-        metrics.commit(Duration::from_millis(2), 12);
         let oldest_waiting = Some(HubTime(1_000));
         metrics.hub(&HubState { unfinished: 5, oldest_waiting, now: HubTime(3_500), ..HubState::default() });
         let text = metrics.text();
@@ -322,7 +325,7 @@ mod tests {
             "streaming_hub_attempts_total{outcome=\"failed\",error=\"dns\"} 1",
             "streaming_hub_deliveries_total 1",
             "streaming_hub_dead_letters_total{reason=\"exhausted\"} 1",
-            "streaming_hub_gaps_total{reason=\"truncated\"} 1",
+            "streaming_hub_gaps_total 2",
             "streaming_hub_http_requests_total{operation=\"list_subscriptions\",status=\"2xx\"} 1",
             "streaming_hub_kafka_lag{topic=\"lerian.streaming.lender\",partition=\"0\"} 7",
             "streaming_hub_unfinished_jobs 5",

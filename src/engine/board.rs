@@ -33,6 +33,11 @@ impl Board {
         self.read(|shown| shown.by_tenant.get(tenant)?.get(&id).cloned())
     }
 
+    /// A subscription by its public id, whosever it is: for operators.
+    pub fn subscription_by_id(&self, id: SubscriptionId) -> Option<Arc<Subscription>> {
+        self.read(|shown| shown.by_tenant.values().find_map(|of_tenant| of_tenant.get(&id)).cloned())
+    }
+
     /// A tenant's subscriptions, newest first, those made before `before`, at most `limit`.
     pub fn subscriptions_of(
         &self,

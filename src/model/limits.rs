@@ -86,10 +86,73 @@ pub const URL_BYTES: usize = 2048;
 /// Different event types numbered for one tenant; later ones are stored by name only.
 pub const EVENT_KEYS_PER_TENANT: usize = 4096;
 
+/// A subscription's or an API key's name.
+pub const NAME_BYTES: usize = 200;
+/// A subscription's description.
+pub const DESCRIPTION_BYTES: usize = 2000;
+/// Labels in a subscription's `metadata`.
+pub const METADATA_ENTRIES: usize = 50;
+/// Key of a label.
+pub const METADATA_KEY_BYTES: usize = 64;
+/// Value of a label.
+pub const METADATA_VALUE_BYTES: usize = 512;
+/// Tokens a second, and tokens at most, of a subscription's rate limit.
+pub const RATE_LIMIT_MAX: u32 = 1_000_000;
+/// PEM of a client certificate chain, or of its key.
+pub const PEM_BYTES: usize = 32 << 10;
+/// API keys, the revoked ones included, that one hub keeps.
+pub const API_KEYS: usize = 10_000;
+/// Tenants, or sources, named by one ingest key.
+pub const INGEST_KEY_NAMES: usize = 200;
+
+/// Body of a request to the API (A1.9).
+pub const REQUEST_BODY_BYTES: usize = 256 << 10;
+/// Headers of a request to the API (A1.9).
+pub const REQUEST_HEADERS_BYTES: usize = 32 << 10;
+/// Headers of a request, in number.
+pub const REQUEST_HEADERS: usize = 128;
+/// Path and query of a request.
+pub const REQUEST_TARGET_BYTES: usize = 8 << 10;
+/// A request must have arrived whole after that many milliseconds (A1.9).
+pub const REQUEST_ARRIVAL_MS: u64 = 30_000;
+/// A connection on which nothing happens is closed after that many milliseconds (A1.9).
+pub const CONNECTION_IDLE_MS: u64 = 75_000;
+/// Connections of the API at once (A1.9).
+pub const CONNECTIONS: usize = 1024;
+/// Connections of the command socket at once.
+pub const SOCKET_CONNECTIONS: usize = 64;
+/// Requests at once on one HTTP/2 connection.
+pub const STREAMS_PER_CONNECTION: u32 = 64;
+/// Probes and test deliveries at once; further ones wait.
+pub const PROBES: usize = 64;
+/// Nesting of a JSON body.
+pub const JSON_DEPTH: usize = 32;
+/// Items of a page (A1.6).
+pub const PAGE_ITEMS: usize = 200;
+/// Bytes of stored bodies on one page of poison records; a page that reaches it ends there.
+pub const PAGE_BYTES: usize = 4 << 20;
+/// Items of a page when the client names no number.
+pub const PAGE_ITEMS_DEFAULT: usize = 50;
+/// Rows looked at for one page of a filtered list, so that no list ever scans the whole store (A1.6).
+pub const PAGE_ROWS_EXAMINED: usize = 2000;
+/// An `Idempotency-Key` (A1.7).
+pub const IDEMPOTENCY_KEY_BYTES: usize = 255;
+/// A client's `X-Request-Id`; a longer one is replaced (A1.5).
+pub const REQUEST_ID_BYTES: usize = 64;
+/// Dead letters sent again by one request (C6.5); the answer says when there are more.
+pub const REDRIVE_PER_REQUEST: usize = 100_000;
+/// Dead letters sent again in one commit.
+pub const REDRIVE_PER_COMMIT: usize = 1000;
+/// Subscriptions listed with one event.
+pub const DELIVERIES_SHOWN: usize = 1000;
+
 /// Times that a job may be claimed in a crash before it is dead as poison (C5.6).
 pub const RECLAIMS_DEFAULT: u8 = 5;
 
 const _: () = assert!(POISON_BODY_BYTES <= BODY_BYTES_MAX);
 const _: () = assert!(ANSWER_KEPT_BYTES <= ANSWER_READ_BYTES);
 const _: () = assert!(IN_FLIGHT_BODY_BYTES >= 2 * BODY_BYTES_MAX);
+const _: () = assert!(REDRIVE_PER_COMMIT <= BULK_ROWS_PER_COMMIT);
+const _: () = assert!(PAGE_ITEMS_DEFAULT <= PAGE_ITEMS && PAGE_ITEMS <= PAGE_ROWS_EXAMINED);
+const _: () = assert!(REQUEST_TARGET_BYTES < REQUEST_HEADERS_BYTES);
 const _: () = assert!(ADMIT_EVENTS_PER_COMMIT <= COMMANDS_WAITING);

@@ -251,6 +251,11 @@ pub enum SignatureFormat {
     Both,
 }
 
+/// Under which field name signing secrets are sealed, their owner being the subscription's id.
+pub const SIGNING_SECRET_FIELD: &str = "signing_secret";
+/// Under which field name the key of a client certificate is sealed, its owner being the subscription's id.
+pub const CLIENT_KEY_FIELD: &str = "client_key";
+
 /// Signing secrets of a subscription, sealed (C9.1, C9.2).
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct SigningSecrets {

@@ -1,6 +1,6 @@
 //! Reading: short snapshots of what was last committed. One a page, never held across an answer.
 
-use super::rows::{BodyRow, LogRow, MarkRow, PoisonStored, PositionValue, TenantRow};
+use super::rows::{BodyRow, IndexRow, LogRow, MarkRow, PoisonStored, PositionValue, TenantRow};
 use super::tables::{Table, definition};
 use super::{StoreError, codec, key};
 use crate::model::event::Event;
@@ -122,17 +122,23 @@ impl View {
         Ok(None)
     }
 
+    /// The log number of a tenant's seq.
+    pub fn log_of(&self, tenant: TenantNo, seq: Seq) -> Result<Option<LogNo>, StoreError> {
+        let row: Option<IndexRow> = self.get(Table::Index, &key::index(tenant, seq))?;
+        Ok(row.map(|row| row.log))
+    }
+
+    /// The event of a log number without its body, which is left empty: for lists.
+    pub fn head_at(&self, log: LogNo) -> Result<Option<StoredEvent>, StoreError> {
+        self.stored(log, |_| Ok(Bytes::new()))
+    }
+
     /// The event of a log number.
     pub fn event_at(&self, log: LogNo) -> Result<Option<StoredEvent>, StoreError> {
-        let Some(value) = self.table(Table::Log)?.get(key::log(log).as_slice())? else { return Ok(None) };
-        let row: LogRow<'_> = codec::borrow(value.value())?;
-        let tenant = self.tenant_name(row.tenant)?;
-        let body = match row.body {
-            BodyRow::Here(body) => Bytes::copy_from_slice(body),
-            BodyRow::Blob(length) => self.blob(log, length)?,
-        };
-        let event = row.event(&tenant, body);
-        Ok(Some(StoredEvent { log, seq: row.seq, stored_at: row.stored_at, matched: row.matched.clone(), event }))
+        self.stored(log, |body| match body {
+            BodyRow::Here(body) => Ok(Bytes::copy_from_slice(body)),
+            BodyRow::Blob(length) => self.blob(log, *length),
+        })
     }
 
     /// Where the job of an event for a subscription stands.
@@ -195,6 +201,18 @@ impl View {
     /// What is remembered under an `Idempotency-Key` of an API key (A1.7).
     pub fn idempotency(&self, key: KeyId, client_key: &str) -> Result<Option<IdempotencyRow>, StoreError> {
         self.get(Table::Idempotency, &key::idempotency(key, client_key))
+    }
+
+    fn stored(
+        &self,
+        log: LogNo,
+        body: impl FnOnce(&BodyRow<'_>) -> Result<Bytes, StoreError>,
+    ) -> Result<Option<StoredEvent>, StoreError> {
+        let Some(value) = self.table(Table::Log)?.get(key::log(log).as_slice())? else { return Ok(None) };
+        let row: LogRow<'_> = codec::borrow(value.value())?;
+        let tenant = self.tenant_name(row.tenant)?;
+        let event = row.event(&tenant, body(&row.body)?);
+        Ok(Some(StoredEvent { log, seq: row.seq, stored_at: row.stored_at, matched: row.matched.clone(), event }))
     }
 
     fn tenant_name(&self, no: TenantNo) -> Result<String, StoreError> {

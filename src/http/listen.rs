@@ -1,0 +1,236 @@
+//! Listeners: TCP, TLS, and the command socket, all serving the same calls; how many connections, and how they end.
+//!
+//! Invariant: a connection holds one of a fixed number of places, and every one of them ends by itself: idle, slow, or when the
+//! hub stops. Nothing accepted is dropped in silence while there is room to say why.
+
+use crate::error::Code;
+use crate::http::problem::Problem;
+use crate::http::watch::{Judgement, LOOK_EVERY, Watch, Watched};
+use crate::http::{Api, Peer};
+use crate::model::limits::{
+    CONNECTIONS, REQUEST_HEADERS, REQUEST_HEADERS_BYTES, SOCKET_CONNECTIONS, STREAMS_PER_CONNECTION,
+};
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use std::convert::Infallible;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Serves on a TCP listener until `stop`, then lets the connections finish what they have begun. The caller bounds that wait by
+/// dropping this future.
+pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Option<TlsAcceptor>, stop: CancellationToken) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let refusals = Arc::new(Semaphore::new(REFUSALS));
+    let tasks = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                accept_failed(&error).await;
+                continue;
+            }
+        };
+        match places.clone().try_acquire_owned() {
+            Ok(place) => {
+                let connection = tcp(api.clone(), stream, Peer::Tcp(address), tls.clone(), stop.clone(), place);
+                tasks.spawn(connection);
+            }
+            Err(_) => {
+                api.metrics().http_refused();
+                // Over TLS a refusal would cost the handshake that there is no room for: the connection is just closed.
+                if let (None, Ok(refusal)) = (&tls, refusals.clone().try_acquire_owned()) {
+                    tasks.spawn(refuse(stream, refusal));
+                }
+            }
+        }
+    }
+    drop(listener);
+    tasks.close();
+    tasks.wait().await;
+}
+
+/// Makes the command socket (C13.5), for this user and root only. One that a dead process left is replaced: whoever holds the store
+/// is the only one who gets here.
+///
+/// # Errors
+/// When the path is too long, its directory is missing, or another kind of file is there.
+pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    use std::os::unix::fs::FileTypeExt as _;
+    match std::fs::symlink_metadata(path) {
+        Ok(there) if there.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "another file has the socket's name")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+    // The file takes the mode that the socket has when it is bound, so at no moment can another user connect.
+    rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+    socket.bind(&socket2::SockAddr::unix(path)?)?;
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    UnixListener::from_std(std::os::unix::net::UnixListener::from(std::os::fd::OwnedFd::from(socket)))
+}
+
+/// Serves on the command socket until `stop`: whoever connects as the same user or as root is the operator (C13.5).
+pub async fn serve_unix(api: Arc<Api>, listener: UnixListener, stop: CancellationToken) {
+    let places = Arc::new(Semaphore::new(SOCKET_CONNECTIONS));
+    let tasks = TaskTracker::new();
+    loop {
+        // Waiting for a place first: who comes later waits in the backlog of the socket.
+        let place = places.clone().acquire_owned();
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = async { (place.await, listener.accept().await) } => accepted,
+        };
+        let (Ok(place), accepted) = accepted else { break };
+        match accepted {
+            Ok((stream, _)) if is_operator(&stream) => {
+                tasks.spawn(drive(api.clone(), stream, Peer::Socket, stop.clone(), place));
+            }
+            Ok(_) => tracing::warn!("another user was refused at the command socket"),
+            Err(error) => accept_failed(&error).await,
+        }
+    }
+    drop(listener);
+    tasks.close();
+    tasks.wait().await;
+}
+
+const BACKLOG: i32 = 128;
+const REFUSALS: usize = 64;
+const REFUSAL_TIME: Duration = Duration::from_secs(1);
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A connection that broke before it was accepted is nothing; no file descriptors left is a reason to wait.
+async fn accept_failed(error: &io::Error) {
+    let gone = [io::ErrorKind::ConnectionAborted, io::ErrorKind::ConnectionReset, io::ErrorKind::Interrupted];
+    if !gone.contains(&error.kind()) {
+        tracing::warn!(%error, "a connection could not be accepted");
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+fn is_operator(stream: &tokio::net::UnixStream) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
+}
+
+async fn tcp(
+    api: Arc<Api>,
+    stream: TcpStream,
+    peer: Peer,
+    tls: Option<TlsAcceptor>,
+    stop: CancellationToken,
+    place: OwnedSemaphorePermit,
+) {
+    // Answers are small and whole: waiting to fill a segment would only delay them.
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    let Some(tls) = tls else { return drive(api, stream, peer, stop, place).await };
+    match tokio::time::timeout(HANDSHAKE_TIME, tls.accept(stream)).await {
+        Ok(Ok(stream)) => drive(api, stream, peer, stop, place).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+/// Serves one connection to its end.
+async fn drive<T>(api: Arc<Api>, stream: T, peer: Peer, stop: CancellationToken, place: OwnedSemaphorePermit)
+where
+    T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let _place = place;
+    let watch = Watch::new(api.clock());
+    let service = {
+        let watch = watch.clone();
+        service_fn(move |request: Request<Incoming>| {
+            let (api, watch) = (api.clone(), watch.clone());
+            async move {
+                let (due, _running) = watch.head_came(request.version());
+                Ok::<_, Infallible>(api.answer(peer, due, request).await)
+            }
+        })
+    };
+    let builder = builder();
+    let connection = builder.serve_connection(TokioIo::new(Watched::new(stream, watch.clone())), service);
+    let mut connection = std::pin::pin!(connection);
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(error = %error, "a connection broke");
+                }
+                return;
+            }
+            () = stop.cancelled(), if !stopping => {
+                stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = tokio::time::sleep(LOOK_EVERY) => match watch.judge() {
+                Judgement::Fine => {}
+                Judgement::Over => return,
+            },
+        }
+    }
+}
+
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // The watch judges earlier; this is hyper's own backstop for a head that never ends.
+        .header_read_timeout(Duration::from_millis(crate::model::limits::CONNECTION_IDLE_MS))
+        // Room above the limit, so that a head somewhat over it still gets a problem and not a bare status.
+        .max_buf_size(2 * REQUEST_HEADERS_BYTES)
+        .max_headers(REQUEST_HEADERS);
+    let headers = u32::try_from(REQUEST_HEADERS_BYTES).unwrap_or(u32::MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .max_header_list_size(headers)
+        .keep_alive_interval(Duration::from_secs(20))
+        .keep_alive_timeout(Duration::from_secs(20));
+    builder
+}
+
+/// Tells a client over the limit to come back, without reading what it wants.
+async fn refuse(mut stream: TcpStream, _refusal: OwnedSemaphorePermit) {
+    let problem = Problem::new(Code::Overloaded, "the hub serves as many connections as it may; try again").answer("");
+    let head = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n",
+        problem.body.len()
+    );
+    let told = async {
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(&problem.body).await?;
+        stream.shutdown().await?;
+        // Closing with unread bytes would reset the connection and take the answer with it.
+        let mut rest = [0; 4096];
+        while tokio::io::AsyncReadExt::read(&mut stream, &mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // A client that does not listen is not waited for.
+    let _ = tokio::time::timeout(REFUSAL_TIME, told).await;
+}

@@ -1,0 +1,223 @@
+//! Failures as clients see them: `application/problem+json` (RFC 9457, A1.4).
+//!
+//! Invariant: a problem holds a stable code and words for people, never the text of an inner error, a path or an address.
+
+use crate::engine::command::Refusal;
+use crate::error::{Code, FieldCode};
+use crate::http::answer::Answer;
+use crate::model::record::Reason;
+use crate::store::StoreError;
+use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use http::{StatusCode, header};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// One failure, on its way to the client.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: u16,
+    code: &'static str,
+    title: &'static str,
+    detail: String,
+    errors: Vec<FieldError>,
+    checks: Option<serde_json::Value>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// What is wrong with one field of the request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct FieldError {
+    /// JSON Pointer (RFC 6901) into the body; `?name` for a query parameter.
+    #[schema(example = "/sink/url")]
+    pub(crate) pointer: String,
+    /// Stable code.
+    #[schema(example = "required")]
+    pub(crate) code: &'static str,
+    /// Words for people.
+    pub(crate) detail: String,
+}
+
+/// The body of every failure (RFC 9457).
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct ProblemShown<'a> {
+    /// URN of the code.
+    #[serde(rename = "type")]
+    #[schema(example = "urn:streaming-hub:problem:not_found")]
+    kind: String,
+    /// Title of the code.
+    title: &'a str,
+    /// HTTP status.
+    status: u16,
+    /// What went wrong this time.
+    detail: &'a str,
+    /// Stable code: one of the list in `components.schemas.ProblemCode`, or a quarantine reason at `/ingest/events`.
+    code: &'a str,
+    /// The answer's `X-Request-Id`.
+    request_id: &'a str,
+    /// All fields that are wrong, of a 422.
+    #[serde(skip_serializing_if = "<[FieldError]>::is_empty")]
+    errors: &'a [FieldError],
+    /// State of each check, of a 503 at `/readyz`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checks: Option<&'a serde_json::Value>,
+}
+
+impl Problem {
+    /// A failure of that code.
+    pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self {
+            status: code.status(),
+            code: code.text(),
+            title: code.title(),
+            detail: detail.into(),
+            errors: Vec::new(),
+            checks: None,
+            headers: Vec::new(),
+        }
+    }
+
+    /// 422 with every field that is wrong.
+    pub(crate) fn fields(errors: Vec<FieldError>) -> Self {
+        let detail = match errors.as_slice() {
+            [only] => format!("{}: {}", only.pointer, only.detail),
+            more => format!("{} fields are not valid; `errors` names each", more.len()),
+        };
+        Self { errors, ..Self::new(Code::Invalid, detail) }
+    }
+
+    /// 422 for one field.
+    pub(crate) fn field(pointer: &str, code: FieldCode, detail: impl Into<String>) -> Self {
+        Self::fields(vec![FieldError { pointer: pointer.to_owned(), code: code.text(), detail: detail.into() }])
+    }
+
+    /// 422 for a record that was quarantined, the reason as its code (C3.6).
+    pub(crate) fn quarantined(reason: Reason) -> Self {
+        let title = "The event was quarantined";
+        let detail = format!("the event breaks the rule `{}`; it is kept under /admin/poison", reason.code());
+        Self { code: reason.code(), title, ..Self::new(Code::Invalid, detail) }
+    }
+
+    /// 404, the same for what is missing and for what another tenant has (A1.3).
+    pub(crate) fn not_found() -> Self {
+        Self::new(Code::NotFound, "there is no such object")
+    }
+
+    /// 503 of `/readyz`, with the checks.
+    pub(crate) fn not_ready(detail: &str, checks: serde_json::Value) -> Self {
+        Self { checks: Some(checks), ..Self::new(Code::NotReady, detail) }
+    }
+
+    /// The same with another header.
+    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// Its HTTP status.
+    #[cfg(test)]
+    pub(crate) fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Its code.
+    pub(crate) fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// The answer that tells it.
+    pub(crate) fn answer(self, request_id: &str) -> Answer {
+        let shown = ProblemShown {
+            kind: format!("urn:streaming-hub:problem:{}", self.code),
+            title: self.title,
+            status: self.status,
+            detail: &self.detail,
+            code: self.code,
+            request_id,
+            errors: &self.errors,
+            checks: self.checks.as_ref(),
+        };
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut answer = Answer::json(status, &shown);
+        answer.set(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        for (name, value) in self.headers {
+            answer.set(name, value);
+        }
+        answer
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let retry = |problem: Problem, seconds: &'static str| {
+            problem.with_header(RETRY_AFTER, HeaderValue::from_static(seconds))
+        };
+        match refusal {
+            Refusal::NotFound => Problem::not_found(),
+            Refusal::Stale => Problem::new(Code::PreconditionFailed, "the object has changed since it was read"),
+            Refusal::VerifyRequired => {
+                Problem::new(Code::VerifyRequired, "the subscription was disabled by failures: verify it instead")
+            }
+            Refusal::RotationInProgress => Problem::new(
+                Code::RotationInProgress,
+                "the former secret is still valid; `expire_old_now` ends it and rotates again",
+            ),
+            Refusal::LimitReached(what) => Problem::new(Code::LimitReached, what),
+            Refusal::BacklogFull => {
+                retry(Problem::new(Code::BacklogFull, "ingest waits until some of the waiting jobs are delivered"), "5")
+            }
+            // What the store said stands in the log; it names paths of this machine.
+            Refusal::Suspended(_) => retry(
+                Problem::new(
+                    Code::StoreSuspended,
+                    "the store takes no writes now; whether this one was stored is not known",
+                ),
+                "5",
+            ),
+            Refusal::Stopping => retry(Problem::new(Code::Stopping, "the hub is stopping"), "5"),
+            // Only partitions have positions, and no request moves one.
+            Refusal::PositionMoved { .. } => Problem::new(Code::Internal, "the hub failed"),
+        }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        tracing::warn!(%error, "a read of the store failed");
+        Problem::new(Code::StoreSuspended, "the store cannot be read now")
+            .with_header(RETRY_AFTER, HeaderValue::from_static("5"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // A1.4
+    #[test]
+    fn all_wrong_fields_are_named_at_once() {
+        let field = |pointer: &str, code: FieldCode| FieldError {
+            pointer: pointer.to_owned(),
+            code: code.text(),
+            detail: "wrong".to_owned(),
+        };
+        let errors = vec![field("/sink/url", FieldCode::InvalidValue), field("/name", FieldCode::TooLong)];
+        let answer = Problem::fields(errors).answer("r-1");
+        let shown: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(shown["status"], 422);
+        assert_eq!(shown["code"], "invalid");
+        assert_eq!(shown["type"], "urn:streaming-hub:problem:invalid");
+        assert_eq!(shown["request_id"], "r-1");
+        assert_eq!(shown["errors"][0]["pointer"], "/sink/url");
+        assert_eq!(shown["errors"][1]["code"], "too_long");
+    }
+
+    // C13.4: what the store said may name paths of the machine.
+    #[test]
+    fn inner_errors_stay_inside() {
+        let problem = Problem::from(Refusal::Suspended("/var/lib/streaming-hub/hub.redb: EIO".to_owned()));
+        assert_eq!(problem.code(), "store_suspended");
+        let answer = problem.answer("r-1");
+        assert!(!String::from_utf8_lossy(&answer.body).contains("/var/lib"));
+    }
+}

@@ -129,9 +129,12 @@ impl Call {
     }
 
     /// Seals something of this tenant's.
-    pub(crate) fn seal(&self, owner: &str, field: &str, clear: &[u8]) -> Result<Sealed, Problem> {
+    pub(crate) fn seal(&self, owner: &str, field: &'static str, clear: &[u8]) -> Result<Sealed, Problem> {
         let scope = Scope { tenant: &self.tenant, owner, field };
-        Ok(self.parts().envelope.seal(scope, clear))
+        self.parts().envelope.seal(scope, clear).map_err(|error| {
+            tracing::error!(%error, "a secret could not be sealed");
+            Problem::new(Code::Internal, "the hub failed; its log says why")
+        })
     }
 
     /// Probes a destination, when there is room for another probe.

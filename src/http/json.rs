@@ -40,7 +40,7 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
 /// Shows a duration in its largest whole unit: `250ms`, `5s`, `2h` (A1.10).
 pub(crate) fn show_duration(ms: u64) -> String {
     for (unit, name) in [(3_600_000, "h"), (60_000, "m"), (1000, "s")] {
-        if ms >= unit && ms % unit == 0 {
+        if ms >= unit && ms.is_multiple_of(unit) {
             return format!("{}{name}", ms / unit);
         }
     }

@@ -131,7 +131,7 @@ fn wants(range: &str, offered: &[&str]) -> bool {
         let group = offer.split('/').next().unwrap_or_default();
         kind == "*/*" || kind == **offer || kind.strip_suffix("/*") == Some(group)
     };
-    !refused && offered.iter().any(|offer| matches(&offer))
+    !refused && offered.iter().any(matches)
 }
 
 #[cfg(test)]

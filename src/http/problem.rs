@@ -14,7 +14,10 @@ use utoipa::ToSchema;
 
 /// One failure, on its way to the client.
 #[derive(Debug)]
-pub(crate) struct Problem {
+pub(crate) struct Problem(Box<Told>);
+
+#[derive(Debug)]
+struct Told {
     status: u16,
     code: &'static str,
     title: &'static str,
@@ -66,7 +69,7 @@ pub(crate) struct ProblemShown<'a> {
 impl Problem {
     /// A failure of that code.
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self {
+        Self(Box::new(Told {
             status: code.status(),
             code: code.text(),
             title: code.title(),
@@ -74,7 +77,7 @@ impl Problem {
             errors: Vec::new(),
             checks: None,
             headers: Vec::new(),
-        }
+        }))
     }
 
     /// 422 with every field that is wrong.
@@ -83,7 +86,9 @@ impl Problem {
             [only] => format!("{}: {}", only.pointer, only.detail),
             more => format!("{} fields are not valid; `errors` names each", more.len()),
         };
-        Self { errors, ..Self::new(Code::Invalid, detail) }
+        let mut problem = Self::new(Code::Invalid, detail);
+        problem.0.errors = errors;
+        problem
     }
 
     /// 422 for one field.
@@ -93,9 +98,11 @@ impl Problem {
 
     /// 422 for a record that was quarantined, the reason as its code (C3.6).
     pub(crate) fn quarantined(reason: Reason) -> Self {
-        let title = "The event was quarantined";
         let detail = format!("the event breaks the rule `{}`; it is kept under /admin/poison", reason.code());
-        Self { code: reason.code(), title, ..Self::new(Code::Invalid, detail) }
+        let mut problem = Self::new(Code::Invalid, detail);
+        problem.0.code = reason.code();
+        problem.0.title = "The event was quarantined";
+        problem
     }
 
     /// 404, the same for what is missing and for what another tenant has (A1.3).
@@ -105,42 +112,45 @@ impl Problem {
 
     /// 503 of `/readyz`, with the checks.
     pub(crate) fn not_ready(detail: &str, checks: serde_json::Value) -> Self {
-        Self { checks: Some(checks), ..Self::new(Code::NotReady, detail) }
+        let mut problem = Self::new(Code::NotReady, detail);
+        problem.0.checks = Some(checks);
+        problem
     }
 
     /// The same with another header.
     pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.push((name, value));
+        self.0.headers.push((name, value));
         self
     }
 
     /// Its HTTP status.
     #[cfg(test)]
     pub(crate) fn status(&self) -> u16 {
-        self.status
+        self.0.status
     }
 
     /// Its code.
     pub(crate) fn code(&self) -> &'static str {
-        self.code
+        self.0.code
     }
 
     /// The answer that tells it.
     pub(crate) fn answer(self, request_id: &str) -> Answer {
+        let told = *self.0;
         let shown = ProblemShown {
-            kind: format!("urn:streaming-hub:problem:{}", self.code),
-            title: self.title,
-            status: self.status,
-            detail: &self.detail,
-            code: self.code,
+            kind: format!("urn:streaming-hub:problem:{}", told.code),
+            title: told.title,
+            status: told.status,
+            detail: &told.detail,
+            code: told.code,
             request_id,
-            errors: &self.errors,
-            checks: self.checks.as_ref(),
+            errors: &told.errors,
+            checks: told.checks.as_ref(),
         };
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = StatusCode::from_u16(told.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut answer = Answer::json(status, &shown);
         answer.set(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        for (name, value) in self.headers {
+        for (name, value) in told.headers {
             answer.set(name, value);
         }
         answer

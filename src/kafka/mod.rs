@@ -1,1 +1,5 @@
 //! Reading Kafka.
+
+pub mod codec;
+pub mod compress;
+pub mod decode;

@@ -34,6 +34,25 @@ pub const POISON_BODY_BYTES: usize = 64 << 10;
 /// Headers kept of a poison record.
 pub const POISON_HEADERS_BYTES: usize = 32 << 10;
 
+/// Asked of one partition in one fetch.
+pub const FETCH_PARTITION_BYTES: usize = 1 << 20;
+/// Asked of one broker in one fetch.
+pub const FETCH_BYTES: usize = 16 << 20;
+/// Fetched and not yet admitted, of one partition; beyond it the partition is left out of the next fetch.
+pub const FETCHED_PARTITION_BYTES: usize = 2 << 20;
+/// Fetched and not yet admitted, of all partitions; beyond it nothing is fetched.
+pub const FETCHED_BYTES: usize = 32 << 20;
+/// One answer of a broker as it is taken at first; a larger one raises it, up to [`BROKER_ANSWER_BYTES_MAX`].
+pub const BROKER_ANSWER_BYTES: usize = 40 << 20;
+/// The largest answer of a broker that is taken at all.
+pub const BROKER_ANSWER_BYTES_MAX: usize = 256 << 20;
+/// A record batch when it is expanded; a larger one is unreadable.
+pub const BATCH_EXPANDED_BYTES: usize = 32 << 20;
+/// Headers of one record; one with more is quarantined.
+pub const RECORD_HEADERS: usize = 4096;
+/// Bodies in one admit of a partition; a single larger body goes alone.
+pub const ADMIT_BODY_BYTES: usize = 4 << 20;
+
 /// Events admitted in one commit while settles wait.
 pub const ADMIT_EVENTS_PER_COMMIT: usize = 1024;
 /// Commands of one class waiting for the writer; beyond it the sender waits.
@@ -156,3 +175,6 @@ const _: () = assert!(REDRIVE_PER_COMMIT <= BULK_ROWS_PER_COMMIT);
 const _: () = assert!(PAGE_ITEMS_DEFAULT <= PAGE_ITEMS && PAGE_ITEMS <= PAGE_ROWS_EXAMINED);
 const _: () = assert!(REQUEST_TARGET_BYTES < REQUEST_HEADERS_BYTES);
 const _: () = assert!(ADMIT_EVENTS_PER_COMMIT <= COMMANDS_WAITING);
+const _: () = assert!(FETCH_PARTITION_BYTES <= FETCHED_PARTITION_BYTES && FETCHED_PARTITION_BYTES <= FETCHED_BYTES);
+const _: () = assert!(FETCH_BYTES < BROKER_ANSWER_BYTES && BROKER_ANSWER_BYTES <= BROKER_ANSWER_BYTES_MAX);
+const _: () = assert!(BODY_BYTES_MAX <= BATCH_EXPANDED_BYTES);

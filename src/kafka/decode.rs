@@ -143,6 +143,7 @@ pub struct Batches {
     aborting: Vec<i64>,
     open: Option<Open>,
     leader_epoch: i32,
+    newest: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -168,6 +169,7 @@ impl Batches {
             aborting: Vec::new(),
             open: None,
             leader_epoch: -1,
+            newest: None,
         }
     }
 
@@ -176,11 +178,16 @@ impl Batches {
         self.leader_epoch
     }
 
+    /// Timestamp of the newest batch with records, in milliseconds, as its producer or broker set it.
+    pub fn newest(&self) -> Option<u64> {
+        self.newest
+    }
+
     /// The next record or the end of something.
     ///
     /// # Errors
     /// When the next batch cannot be read. Nothing of it was given, and nothing after it is.
-    pub fn next(&mut self) -> Result<Next, Unreadable> {
+    pub fn step(&mut self) -> Result<Next, Unreadable> {
         loop {
             if let Some(open) = &mut self.open {
                 if open.left == 0 {
@@ -239,6 +246,7 @@ impl Batches {
         };
         let records = Reader::new(records);
         walk(records.clone(), head)?;
+        self.newest = u64::try_from(head.max_timestamp).ok().max(self.newest);
         Ok(Some(Open { records, left: head.records, base_offset: head.base_offset, next: head.next }))
     }
 
@@ -251,10 +259,10 @@ impl Batches {
             return Ok(false);
         }
         let aborted = self.aborting.iter().position(|id| *id == head.producer_id);
-        if let (Some(index), true) = (aborted, head.attributes & CONTROL != 0) {
-            if is_abort_marker(records.clone())? {
-                self.aborting.swap_remove(index);
-            }
+        if let (Some(index), true) = (aborted, head.attributes & CONTROL != 0)
+            && is_abort_marker(records.clone())?
+        {
+            self.aborting.swap_remove(index);
         }
         Ok(aborted.is_some())
     }
@@ -314,7 +322,7 @@ impl Frame {
 }
 
 /// A batch's head.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Head {
     base_offset: i64,
     next: i64,
@@ -323,6 +331,7 @@ struct Head {
     checksum: u32,
     attributes: i16,
     last_delta: i32,
+    max_timestamp: i64,
     producer_id: i64,
     records: i32,
 }
@@ -339,25 +348,14 @@ impl Head {
         }
         let next = base_offset.checked_add(1).ok_or(Fault::BeyondEnd)?;
         if magic != 2 {
-            let (attributes, last_delta) = (0, 0);
-            let (leader_epoch, checksum, producer_id, records) = (-1, 0, -1, 0);
-            return Ok(Self {
-                base_offset,
-                next,
-                leader_epoch,
-                magic,
-                checksum,
-                attributes,
-                last_delta,
-                producer_id,
-                records,
-            });
+            return Ok(Self { base_offset, next, leader_epoch: -1, magic, ..Self::default() });
         }
         let checksum = reader.i32()?.cast_unsigned();
         let attributes = reader.i16()?;
         let last_delta = reader.i32()?;
-        // Two timestamps: the event's own time is in its envelope.
-        reader.skip(16)?;
+        // The first timestamp: the event's own time is in its envelope.
+        reader.skip(8)?;
+        let max_timestamp = reader.i64()?;
         let producer_id = reader.i64()?;
         // Producer epoch and base sequence: the broker has used them.
         reader.skip(6)?;
@@ -366,7 +364,18 @@ impl Head {
             return Err(Malformed::Length(i64::from(last_delta.min(records))).into());
         }
         let next = next.checked_add(i64::from(last_delta)).ok_or(Fault::BeyondEnd)?;
-        Ok(Self { base_offset, next, leader_epoch, magic, checksum, attributes, last_delta, producer_id, records })
+        Ok(Self {
+            base_offset,
+            next,
+            leader_epoch,
+            magic,
+            checksum,
+            attributes,
+            last_delta,
+            max_timestamp,
+            producer_id,
+            records,
+        })
     }
 }
 

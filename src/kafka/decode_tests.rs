@@ -22,7 +22,7 @@ fn read_from(fetched: Fetched, position: i64) -> (String, Option<Unreadable>) {
     let mut batches = Batches::new(fetched, position);
     let mut told = Vec::new();
     loop {
-        match batches.next() {
+        match batches.step() {
             Ok(Next::Record(record)) => match record.content {
                 Content::Record(raw) => {
                     told.push(format!("{}={}", record.offset, String::from_utf8_lossy(&raw.body)));
@@ -44,7 +44,7 @@ fn read_from(fetched: Fetched, position: i64) -> (String, Option<Unreadable>) {
 fn headers_of(record: Written) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     let batch = Batch { records: vec![record], ..Batch::of(0, &[]) };
     let mut batches = Batches::new(fetched(0, &[batch.bytes()]), 0);
-    let Ok(Next::Record(Record { content: Content::Record(raw), .. })) = batches.next() else { panic!("no record") };
+    let Ok(Next::Record(Record { content: Content::Record(raw), .. })) = batches.step() else { panic!("no record") };
     raw.headers.iter().map(|(name, value)| (name.to_vec(), value.as_ref().map(|value| value.to_vec()))).collect()
 }
 
@@ -151,21 +151,31 @@ fn a_batch_that_cannot_be_read_is_named_and_passed() {
             Fault::Unexpandable(Unexpandable::Damaged),
             9,
         ),
+        ("bomb", bomb.with(ZSTD).bytes(), Fault::Unexpandable(Unexpandable::TooLarge(BATCH_EXPANDED_BYTES)), 9),
+        ("no records in it", broken_record.bytes_around(b""), Malformed::Short { wanted: 1, left: 0 }.into(), 9),
         (
-            "bomb",
-            bomb.with(ZSTD).bytes(),
-            Fault::Unexpandable(Unexpandable::TooLarge(BATCH_EXPANDED_BYTES)),
+            "bytes after the records",
+            {
+                let mut records = vec![];
+                good.records.iter().for_each(|record| record.write(&mut records));
+                good.bytes_around(&[records, vec![0]].concat())
+            },
+            Malformed::Trailing(1).into(),
             9,
         ),
-        ("no records in it", broken_record.bytes_around(b""), Malformed::Short { wanted: 1, left: 0 }.into(), 9),
-        ("bytes after the records", {
-            let mut records = vec![];
-            good.records.iter().for_each(|record| record.write(&mut records));
-            good.bytes_around(&[records, vec![0]].concat())
-        }, Malformed::Trailing(1).into(), 9),
         ("deltas go back", swapped.bytes(), Malformed::Length(0).into(), 9),
-        ("delta beyond the last", Batch { last_delta: Some(0), ..good.clone() }.bytes(), Malformed::Length(1).into(), 9),
-        ("last delta negative", Batch { last_delta: Some(-2), ..good.clone() }.bytes(), Malformed::Length(-2).into(), 9),
+        (
+            "delta beyond the last",
+            Batch { last_delta: Some(0), ..good.clone() }.bytes(),
+            Malformed::Length(1).into(),
+            9,
+        ),
+        (
+            "last delta negative",
+            Batch { last_delta: Some(-2), ..good.clone() }.bytes(),
+            Malformed::Length(-2).into(),
+            9,
+        ),
         ("before what was read", Batch::of(2, &["a", "b"]).bytes(), Fault::Backwards, 9),
         ("negative", Batch::of(-8, &["a"]).bytes(), Fault::Backwards, 9),
         ("beyond the end", Batch::of(999_999, &["a", "b"]).bytes(), Fault::BeyondEnd, 9),
@@ -193,15 +203,19 @@ fn a_batch_that_cannot_be_read_is_named_and_passed() {
 fn without_a_next_batch_its_own_offsets_say_where_to_go_on() {
     let damaged = changed(&Batch::of(5, &["a", "b", "c"]), |bytes| bytes[70] ^= 1);
     let skip_to = |fetched| read(fetched).1.map(|unreadable| unreadable.skip_to);
-    assert_eq!(skip_to(fetched(5, &[damaged.clone()])), Some(8));
-    assert_eq!(skip_to(Fetched { high_watermark: 7, ..fetched(5, &[damaged.clone()]) }), Some(6), "beyond the end");
+    assert_eq!(skip_to(fetched(5, std::slice::from_ref(&damaged))), Some(8));
+    assert_eq!(
+        skip_to(Fetched { high_watermark: 7, ..fetched(5, std::slice::from_ref(&damaged)) }),
+        Some(6),
+        "beyond the end"
+    );
     assert_eq!(skip_to(fetched(3, &[damaged])), Some(4), "it may not be the batch that lies there");
 }
 
 #[test]
 fn a_base_offset_that_went_back_is_seen_between_batches() {
     let back = Batch::of(95, &["a"; 10]).bytes();
-    let inside = fetched(100, &[back.clone()]);
+    let inside = fetched(100, std::slice::from_ref(&back));
     assert!(read(inside.clone()).1.is_none(), "asked from inside of a batch");
     let between = Fetched { between_batches: true, ..inside };
     assert_eq!(read(between).1.map(|unreadable| unreadable.why), Some(Fault::Backwards));
@@ -246,7 +260,7 @@ proptest! {
         let mut batches = Batches::new(all, asked);
         let mut position = asked;
         for _ in 0..64 {
-            match batches.next() {
+            match batches.step() {
                 Ok(Next::Record(record)) => {
                     prop_assert!(record.offset >= position);
                     position = record.offset + 1;

@@ -7,8 +7,10 @@
 //! * [`dial`]: the dialler;
 //! * [`resolve`]: names to addresses, on a pool of its own;
 //! * [`tls`]: roots, client certificates, and what a failed handshake means;
-//! * [`stream`]: what a dial gives.
+//! * [`stream`]: what a dial gives;
+//! * [`broker`]: Kafka brokers, which the operator names and no tenant can.
 
+pub mod broker;
 pub mod dial;
 pub mod resolve;
 pub mod stream;

@@ -4,6 +4,8 @@
 mod cli_explain;
 mod cli_settings;
 mod command;
+mod kafka_source;
+mod kafka_support;
 mod receivers;
 mod sink_connections;
 mod sink_probe;

@@ -1,0 +1,144 @@
+//! One connection to one broker: dialled, authenticated, its API versions known. Every call has a limit.
+//!
+//! This file and `wire` are the only ones that name rskafka. Invariant: after a call that failed in any way but a refusal by
+//! version the connection is not used again; the caller drops it and dials anew.
+
+use crate::kafka::settings::{SaslMechanism, SaslSettings};
+use crate::kafka::wire::{Call, Request};
+use crate::net::broker::{BrokerStream, BrokerTls, DialError, dial};
+use rskafka::client::{Credentials, SaslConfig};
+use rskafka::messenger::{Messenger, RequestError, SaslError, SyncVersionsError};
+use rskafka::protocol::error::Error as ApiError;
+use rskafka::protocol::frame::ReadError as FrameError;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Version and credentials exchange after the dial.
+const GREETING_LIMIT: Duration = Duration::from_secs(15);
+/// Calls other than fetches.
+pub(crate) const CALL_LIMIT: Duration = Duration::from_secs(30);
+
+/// How to reach brokers.
+#[derive(Debug, Clone)]
+pub(crate) struct Access {
+    /// TLS, or none.
+    pub(crate) tls: Option<BrokerTls>,
+    /// Credentials, or none.
+    pub(crate) sasl: Option<SaslSettings>,
+}
+
+/// Why a connection or a call failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// No connection.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// The broker refuses the credentials, or the way they are proven.
+    #[error("the broker refuses the credentials: {0}")]
+    Authentication(String),
+    /// No answer in time.
+    #[error("no answer within {} s", .0.as_secs())]
+    Timeout(Duration),
+    /// The connection broke, or what came makes no sense.
+    #[error("{0}")]
+    Broken(String),
+    /// The answer is larger than what is taken.
+    #[error("an answer of {0} bytes")]
+    TooLarge(usize),
+    /// The broker does not know a version of this call that we know.
+    #[error("the broker is too old or too new: {0}")]
+    Version(String),
+}
+
+impl CallError {
+    /// A stable word for the kind, as states and logs show it.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::Dial(DialError::Endpoint(_)) => "bad_endpoint",
+            Self::Dial(DialError::Lookup { .. }) => "dns",
+            Self::Dial(DialError::Connect(_)) => "connect",
+            Self::Dial(DialError::Timeout) => "connect_timeout",
+            Self::Dial(DialError::Certificate(_)) => "certificate",
+            Self::Dial(DialError::Tls(_)) => "tls",
+            Self::Authentication(_) => "authentication",
+            Self::Timeout(_) => "timeout",
+            Self::Broken(_) => "broken",
+            Self::TooLarge(_) => "too_large",
+            Self::Version(_) => "version",
+        }
+    }
+
+    /// Whether waiting will not mend it: somebody has to change a setting, here or at the brokers.
+    pub(crate) fn needs_a_person(&self) -> bool {
+        match self {
+            Self::Dial(DialError::Endpoint(_) | DialError::Certificate(_) | DialError::Tls(_))
+            | Self::Authentication(_)
+            | Self::TooLarge(_)
+            | Self::Version(_) => true,
+            Self::Dial(DialError::Lookup { .. } | DialError::Connect(_) | DialError::Timeout)
+            | Self::Timeout(_)
+            | Self::Broken(_) => false,
+        }
+    }
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    messenger: Messenger<BrokerStream>,
+}
+
+impl Connection {
+    /// Connects to `host:port`; no answer above `answer_max` bytes is taken.
+    pub(crate) async fn open(endpoint: &str, access: &Access, answer_max: usize) -> Result<Self, CallError> {
+        let stream = dial(endpoint, access.tls.as_ref()).await?;
+        let mut messenger = Messenger::new(stream, answer_max, Arc::from("streaming-hub"));
+        timeout(GREETING_LIMIT, greet(&mut messenger, access))
+            .await
+            .map_err(|_| CallError::Timeout(GREETING_LIMIT))??;
+        Ok(Self { messenger })
+    }
+
+    /// Asks and waits for the answer, `limit` at most.
+    pub(crate) async fn call<R: Request>(&self, request: R, limit: Duration) -> Result<R::Answer, CallError> {
+        let answer = timeout(limit, self.messenger.request(Call(request))).await;
+        let answer = answer.map_err(|_| CallError::Timeout(limit))?;
+        answer.map(|answer| answer.0).map_err(|why| failed(&why))
+    }
+}
+
+async fn greet(messenger: &mut Messenger<BrokerStream>, access: &Access) -> Result<(), CallError> {
+    messenger.sync_versions().await.map_err(|why| match why {
+        SyncVersionsError::RequestError(why) => failed(&why),
+        other => CallError::Version(other.to_string()),
+    })?;
+    let Some(sasl) = &access.sasl else { return Ok(()) };
+    let credentials = Credentials::new(sasl.username.clone(), sasl.password.reveal().to_owned());
+    let config = match sasl.mechanism {
+        SaslMechanism::Plain => SaslConfig::Plain(credentials),
+        SaslMechanism::ScramSha256 => SaslConfig::ScramSha256(credentials),
+        SaslMechanism::ScramSha512 => SaslConfig::ScramSha512(credentials),
+    };
+    messenger.do_sasl(config).await.map_err(|why| match why {
+        SaslError::RequestError(why) => failed(&why),
+        SaslError::ApiError(ApiError::SaslAuthenticationFailed) => {
+            CallError::Authentication("wrong user name or password".to_owned())
+        }
+        SaslError::ApiError(ApiError::UnsupportedSaslMechanism) | SaslError::UnsupportedSaslMechanism => {
+            CallError::Authentication("this SASL mechanism is not enabled there".to_owned())
+        }
+        other => CallError::Authentication(other.to_string()),
+    })
+}
+
+fn failed(why: &RequestError) -> CallError {
+    match why {
+        RequestError::Poisoned(inner) => failed(inner),
+        RequestError::ReadFramedMessageError(FrameError::MessageTooLarge { actual, .. }) => {
+            CallError::TooLarge(*actual)
+        }
+        RequestError::NoVersionMatch { .. } => CallError::Version(why.to_string()),
+        other => CallError::Broken(other.to_string()),
+    }
+}

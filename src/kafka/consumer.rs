@@ -1,0 +1,273 @@
+//! The supervisor of the Kafka source: looks at the cluster, follows what is to be followed, and keeps one reader for each
+//! partition and one fetcher for each broker running.
+//!
+//! Invariants: it tries for ever; what it started it waits for before it ends; a topic that was made anew gets a new reader, and
+//! the old one has ended before.
+
+use crate::kafka::backoff::{Backoff, Mended};
+use crate::kafka::broker::Broker;
+use crate::kafka::connection::CallError;
+use crate::kafka::discovery::{Found, follow_set};
+use crate::kafka::fetcher::{Fetcher, Led};
+use crate::kafka::group;
+use crate::kafka::message::metadata::{BrokerAddress, Metadata, MetadataAnswer};
+use crate::kafka::partition::Partition;
+use crate::kafka::reader::{Assignment, PartitionReader};
+use crate::kafka::settings::Start;
+use crate::kafka::source::Source;
+use crate::kafka::status::{Down, Link};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+/// One broker may take so long for the metadata before the next one is asked.
+const METADATA_LIMIT: Duration = Duration::from_secs(10);
+/// Looks at the cluster that were asked for come no faster.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
+/// All brokers that are known.
+pub(super) type Known = Arc<[Arc<Broker>]>;
+
+/// Follows the cluster.
+pub(super) struct Consumer {
+    source: Arc<Source>,
+    bootstrap: Vec<Arc<Broker>>,
+    known: watch::Sender<Known>,
+    answered: Option<Arc<Broker>>,
+    readers: BTreeMap<(Arc<str>, i32), Reading>,
+    fetchers: HashMap<i32, Fetching>,
+    /// For partitions that are found now.
+    start: Start,
+    backoff: Backoff,
+}
+
+struct Reading {
+    partition: Arc<Partition>,
+    assignment: watch::Sender<Assignment>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+struct Fetching {
+    broker: Arc<Broker>,
+    led: watch::Sender<Led>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Consumer {
+    pub(super) fn new(source: Arc<Source>) -> Self {
+        let settings = &source.settings;
+        let bootstrap = settings.brokers.iter();
+        let bootstrap =
+            bootstrap.map(|endpoint| Arc::new(Broker::new(-1, endpoint.clone(), source.access.clone()))).collect();
+        Self {
+            bootstrap,
+            known: watch::Sender::new(Arc::new([])),
+            answered: None,
+            readers: BTreeMap::new(),
+            fetchers: HashMap::new(),
+            start: settings.start,
+            backoff: Backoff::default(),
+            source,
+        }
+    }
+
+    /// Runs until the source is stopped; then waits for all that it started.
+    pub(super) async fn run(mut self) {
+        let stop = self.source.stop.clone();
+        let committing = tokio::spawn(group::commit_for_ever(self.source.clone(), self.known.subscribe()));
+        while !stop.is_cancelled() {
+            let Some(looked) = stop.run_until_cancelled(self.look()).await else { break };
+            match looked {
+                Ok(answer) => {
+                    self.backoff.reset();
+                    self.source.status.set_source(Link::Up);
+                    self.follow(&answer).await;
+                    self.source.discovered();
+                    let source = self.source.clone();
+                    let _ = stop.run_until_cancelled(until_next_look(&source)).await;
+                }
+                Err(why) => {
+                    let wait = self.failed(&why);
+                    let _ = stop.run_until_cancelled(tokio::time::sleep(wait)).await;
+                }
+            }
+        }
+        for reading in std::mem::take(&mut self.readers).into_values() {
+            end("reader", reading.task).await;
+        }
+        for fetching in std::mem::take(&mut self.fetchers).into_values() {
+            end("fetcher", fetching.task).await;
+        }
+        end("committer", committing).await;
+    }
+
+    /// Asks the brokers one after the other, the one that answered last time first.
+    async fn look(&mut self) -> Result<MetadataAnswer, CallError> {
+        let known = self.known.borrow().clone();
+        let candidates = self.answered.iter().chain(known.iter()).chain(&self.bootstrap).cloned();
+        let mut tried: Vec<Arc<Broker>> = Vec::new();
+        let mut last = CallError::Broken("no broker is known".to_owned());
+        for broker in candidates.collect::<Vec<_>>() {
+            if tried.iter().any(|tried| tried.endpoint == broker.endpoint) {
+                continue;
+            }
+            match broker.ask(Metadata, METADATA_LIMIT).await {
+                // A broker that has just begun knows nobody yet.
+                Ok(answer) if !answer.brokers.is_empty() => {
+                    self.answered = Some(broker);
+                    return Ok(answer);
+                }
+                Ok(_) => {}
+                Err(why) => last = why,
+            }
+            tried.push(broker);
+        }
+        Err(last)
+    }
+
+    fn failed(&mut self, why: &CallError) -> Duration {
+        let needs_a_person = why.needs_a_person();
+        self.source.status.set_source(Link::Down(Down {
+            code: why.code(),
+            detail: why.to_string(),
+            needs_a_person,
+            since: self.source.clock.wall(),
+        }));
+        self.source.wait_after(&mut self.backoff, Mended::by(needs_a_person))
+    }
+
+    /// Follows what is there now.
+    async fn follow(&mut self, answer: &MetadataAnswer) {
+        self.know(&answer.brokers);
+        let found = follow_set(answer, &self.source.settings.topic_prefix);
+        self.leave_what_is_gone(&found).await;
+        for found in &found {
+            self.follow_partition(found);
+        }
+        self.fetch_from_leaders().await;
+        // Partitions that appear later start at their beginning (C1.4).
+        self.start = Start::Earliest;
+    }
+
+    fn know(&self, brokers: &[BrokerAddress]) {
+        let before = self.known.borrow().clone();
+        let now = brokers.iter().map(|address| {
+            let endpoint = endpoint(address);
+            let same = before.iter().find(|broker| broker.id == address.id && broker.endpoint == endpoint);
+            let made = || Arc::new(Broker::new(address.id, endpoint.clone(), self.source.access.clone()));
+            same.cloned().unwrap_or_else(made)
+        });
+        self.known.send_replace(now.collect());
+    }
+
+    async fn leave_what_is_gone(&mut self, found: &[Found]) {
+        let is_there = |key: &(Arc<str>, i32), reading: &Reading| {
+            let place = found.binary_search_by(|found| (&found.topic, found.partition).cmp(&(&key.0, key.1)));
+            let same = place.ok().and_then(|place| found.get(place));
+            same.is_some_and(|found| found.topic_id == reading.partition.topic_id)
+        };
+        let gone: Vec<_> =
+            self.readers.extract_if(.., |key, reading| !is_there(key, reading) || reading.task.is_finished()).collect();
+        for ((topic, partition), reading) in gone {
+            info!(%topic, partition, "the partition is not followed any more");
+            reading.stop.cancel();
+            end("reader", reading.task).await;
+            self.source.status.unfollow(&topic, partition);
+        }
+    }
+
+    fn follow_partition(&mut self, found: &Found) {
+        let known = self.known.borrow();
+        let broker = known.iter().find(|broker| broker.id == found.leader.broker).cloned();
+        let assignment = Assignment { leader: found.leader, broker };
+        drop(known);
+        let key = (found.topic.clone(), found.partition);
+        if let Some(reading) = self.readers.get(&key) {
+            reading.assignment.send_if_modified(|now| {
+                let news = !now.is(&assignment);
+                if news {
+                    *now = assignment;
+                }
+                news
+            });
+            return;
+        }
+        info!(topic = %found.topic, partition = found.partition, "the partition is followed");
+        let (partition, deliveries) =
+            Partition::new(found.topic.clone(), found.topic_id, found.partition, self.source.clone());
+        let (assignment, assigned) = watch::channel(assignment);
+        let stop = self.source.stop.child_token();
+        let reader = PartitionReader::new(
+            self.source.clone(),
+            partition.clone(),
+            deliveries,
+            assigned,
+            stop.clone(),
+            self.start,
+        );
+        let task = tokio::spawn(reader.run());
+        self.readers.insert(key, Reading { partition, assignment, stop, task });
+    }
+
+    /// One fetcher for each broker that leads something.
+    async fn fetch_from_leaders(&mut self) {
+        let mut led: HashMap<i32, (Arc<Broker>, Vec<Arc<Partition>>)> = HashMap::new();
+        for reading in self.readers.values() {
+            if let Some(broker) = reading.assignment.borrow().broker.clone() {
+                led.entry(broker.id).or_insert_with(|| (broker, vec![])).1.push(reading.partition.clone());
+            }
+        }
+        let still = |id: &i32, fetching: &Fetching| {
+            let same = led.get(id).is_some_and(|(broker, _)| Arc::ptr_eq(broker, &fetching.broker));
+            same && !fetching.task.is_finished()
+        };
+        let gone: Vec<_> = self.fetchers.extract_if(|id, fetching| !still(id, fetching)).collect();
+        for (_, fetching) in gone {
+            fetching.stop.cancel();
+            end("fetcher", fetching.task).await;
+        }
+        for (id, (broker, partitions)) in led {
+            let partitions: Led = partitions.into();
+            if let Some(fetching) = self.fetchers.get(&id) {
+                fetching.led.send_if_modified(|now| {
+                    let same = now.len() == partitions.len()
+                        && now.iter().zip(partitions.iter()).all(|(a, b)| Arc::ptr_eq(a, b));
+                    *now = partitions;
+                    !same
+                });
+                continue;
+            }
+            let (led, receiver) = watch::channel(partitions);
+            let stop = self.source.stop.child_token();
+            let fetcher = Fetcher::new(self.source.clone(), broker.clone(), receiver, stop.clone());
+            let task = tokio::spawn(fetcher.run());
+            self.fetchers.insert(id, Fetching { broker, led, stop, task });
+        }
+    }
+}
+
+/// Asked for or not, one look a second at most.
+async fn until_next_look(source: &Source) {
+    tokio::time::sleep(BETWEEN_LOOKS).await;
+    let rest = source.settings.discovery_interval.saturating_sub(BETWEEN_LOOKS);
+    // Passed without being asked for: it is time for a look all the same.
+    let _ = tokio::time::timeout(rest, source.discovery_asked()).await;
+}
+
+fn endpoint(address: &BrokerAddress) -> String {
+    let BrokerAddress { host, port, .. } = address;
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Waits for a task's end.
+async fn end(what: &'static str, task: JoinHandle<()>) {
+    if let Err(why) = task.await {
+        error!(what, %why, "a task of the kafka source crashed");
+    }
+}

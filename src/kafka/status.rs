@@ -1,0 +1,374 @@
+//! What the Kafka source shows of itself: `/admin/ingest`, `/readyz`, metrics, and one log line for each change of state (C1.7).
+//!
+//! Invariant: a state is logged when it begins and when it ends, however often what caused it repeats in between.
+
+use crate::metrics::Metrics;
+use crate::model::gap::GapReason;
+use crate::model::record::Reason;
+use crate::time::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use tracing::{error, info, warn};
+
+/// The state of the source. Shared by the source, which writes, and everybody else.
+#[derive(Debug, Default)]
+pub struct KafkaStatus {
+    /// What was counted since the start.
+    pub counters: Counters,
+    shown: RwLock<Shown>,
+    /// Partitions that have gauges.
+    on_metrics: Mutex<BTreeSet<(Arc<str>, i32)>>,
+}
+
+#[derive(Debug, Default)]
+struct Shown {
+    source: Link,
+    brokers: BTreeMap<i32, Link>,
+    partitions: BTreeMap<(Arc<str>, i32), Arc<PartitionStatus>>,
+}
+
+/// Whether somebody answers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Link {
+    /// Not tried yet.
+    #[default]
+    Connecting,
+    /// It answers.
+    Up,
+    /// It does not.
+    Down(Down),
+}
+
+/// What keeps somebody from answering.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Down {
+    /// A stable word for it.
+    pub code: &'static str,
+    /// In words for the operator.
+    pub detail: String,
+    /// A setting or a right has to be changed; waiting does not mend it.
+    pub needs_a_person: bool,
+    /// Since when (wall time).
+    pub since: Timestamp,
+}
+
+impl KafkaStatus {
+    /// The source in one word: `connecting`, `connected`, `unreachable`, or `refused` where a setting or a right must be changed.
+    pub fn word(&self) -> &'static str {
+        match &self.read().source {
+            Link::Connecting => "connecting",
+            Link::Up => "connected",
+            Link::Down(down) if down.needs_a_person => "refused",
+            Link::Down(_) => "unreachable",
+        }
+    }
+
+    /// What an operator should know, one line each, without addresses; empty when all is well.
+    pub fn problems(&self) -> Vec<String> {
+        let shown = self.read();
+        let mut problems = Vec::new();
+        if let Link::Down(down) = &shown.source {
+            problems.push(format!("no broker answers: {} since {}", down.code, down.since));
+        }
+        for (id, link) in &shown.brokers {
+            if let Link::Down(down) = link {
+                problems.push(format!("broker {id}: {} since {}", down.code, down.since));
+            }
+        }
+        for ((topic, partition), status) in &shown.partitions {
+            let facts = status.facts();
+            match facts.state {
+                PartitionState::NoLeader
+                | PartitionState::Failing
+                | PartitionState::Refused
+                | PartitionState::Waiting => {
+                    let why = facts.last_error.as_deref().unwrap_or_default();
+                    problems.push(format!("{topic}/{partition}: {} {why}", facts.state.code()));
+                }
+                PartitionState::Starting | PartitionState::Reading => {}
+            }
+        }
+        problems
+    }
+
+    /// Every partition that is followed.
+    pub fn partitions(&self) -> Vec<(Arc<str>, i32, PartitionFacts)> {
+        let shown = self.read();
+        shown.partitions.iter().map(|((topic, partition), s)| (topic.clone(), *partition, s.facts().clone())).collect()
+    }
+
+    /// Sets the gauges of the metrics to what is true now: before each scrape.
+    pub fn show_on(&self, metrics: &Metrics) {
+        let shown = self.read();
+        metrics.kafka_connected(shown.source == Link::Up);
+        let now: BTreeSet<_> = shown.partitions.keys().cloned().collect();
+        let mut before = self.on_metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        before.difference(&now).for_each(|(topic, partition)| metrics.kafka_partition_gone(topic, *partition));
+        *before = now;
+        drop(before);
+        for ((topic, partition), status) in &shown.partitions {
+            let facts = status.facts();
+            let last_fetch = facts.last_fetch.map_or(0, Timestamp::unix_seconds);
+            let last_fetch = i64::try_from(last_fetch).unwrap_or(i64::MAX);
+            metrics.kafka_partition(topic, *partition, facts.lag().unwrap_or(0), last_fetch);
+        }
+    }
+
+    /// The whole source answers, or does not.
+    pub(super) fn set_source(&self, link: Link) {
+        let mut shown = self.write();
+        if is_news(&shown.source, &link) {
+            match &link {
+                Link::Connecting => {}
+                Link::Up => info!("kafka answers"),
+                Link::Down(down) if down.needs_a_person => {
+                    error!(code = down.code, detail = %down.detail, "kafka refuses us; trying on, slowly");
+                }
+                Link::Down(down) => warn!(code = down.code, detail = %down.detail, "kafka does not answer; trying on"),
+            }
+            shown.source = link;
+        }
+    }
+
+    /// A broker that we fetch from answers, or does not.
+    pub(super) fn set_broker(&self, id: i32, link: Link) {
+        let mut shown = self.write();
+        let before = shown.brokers.entry(id).or_default();
+        if is_news(before, &link) {
+            match &link {
+                Link::Connecting => {}
+                Link::Up => info!(broker = id, "reading from broker"),
+                Link::Down(down) if down.needs_a_person => {
+                    error!(broker = id, code = down.code, detail = %down.detail, "broker refuses us; trying on, slowly");
+                }
+                Link::Down(down) => {
+                    warn!(broker = id, code = down.code, detail = %down.detail, "broker does not answer; trying on");
+                }
+            }
+            *before = link;
+        }
+    }
+
+    /// Nothing is read from that broker any more.
+    pub(super) fn forget_broker(&self, id: i32) {
+        self.write().brokers.remove(&id);
+    }
+
+    /// A partition is followed from now on.
+    pub(super) fn follow(&self, topic: &Arc<str>, partition: i32) -> Arc<PartitionStatus> {
+        let status = Arc::new(PartitionStatus::default());
+        self.write().partitions.insert((topic.clone(), partition), status.clone());
+        status
+    }
+
+    /// A partition is not followed any more.
+    pub(super) fn unfollow(&self, topic: &Arc<str>, partition: i32) {
+        self.write().partitions.remove(&(topic.clone(), partition));
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Shown> {
+        self.shown.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Shown> {
+        self.shown.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether it is another state, and not the same one told in other words.
+fn is_news(before: &Link, now: &Link) -> bool {
+    match (before, now) {
+        (Link::Down(before), Link::Down(now)) => before.code != now.code,
+        (before, now) => before != now,
+    }
+}
+
+/// State of one partition.
+#[derive(Debug, Default)]
+pub struct PartitionStatus(Mutex<PartitionFacts>);
+
+impl PartitionStatus {
+    pub(super) fn facts(&self) -> MutexGuard<'_, PartitionFacts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is known of one partition.
+#[derive(Debug, Clone, Default)]
+pub struct PartitionFacts {
+    /// What it does.
+    pub state: PartitionState,
+    /// The next offset, as the store has it.
+    pub position: Option<i64>,
+    /// Leader epoch of the last record that was stored; -1 not known.
+    pub leader_epoch: i32,
+    /// The log's first offset.
+    pub log_start: Option<i64>,
+    /// The log's end for readers.
+    pub high_watermark: Option<i64>,
+    /// The end of what transactions have decided.
+    pub last_stable: Option<i64>,
+    /// When the last fetch was answered (wall time).
+    pub last_fetch: Option<Timestamp>,
+    /// Time of the newest batch that was read, as its producer or broker set it.
+    pub last_record: Option<Timestamp>,
+    /// The last error, in words for the operator; stays when it has passed.
+    pub last_error: Option<String>,
+}
+
+impl PartitionFacts {
+    /// Offsets between the position and the log's end.
+    pub fn lag(&self) -> Option<i64> {
+        Some(self.high_watermark?.saturating_sub(self.position.or(self.log_start)?).max(0))
+    }
+}
+
+/// What a partition does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PartitionState {
+    /// Its position is being found.
+    #[default]
+    Starting,
+    /// It is read.
+    Reading,
+    /// The inbox takes nothing now.
+    Waiting,
+    /// No broker leads it.
+    NoLeader,
+    /// The broker gives an error for it that will pass.
+    Failing,
+    /// The broker refuses it: a right or a setting has to be changed.
+    Refused,
+}
+
+impl PartitionState {
+    /// The stable word.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Reading => "reading",
+            Self::Waiting => "waiting",
+            Self::NoLeader => "no_leader",
+            Self::Failing => "error",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+const REASONS: usize = Reason::ALL.len();
+const GAP_REASONS: usize = 3;
+
+/// What was counted since the start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Records that became events, repeated ones with them.
+    pub accepted: AtomicU64,
+    /// System events.
+    pub dropped: AtomicU64,
+    quarantined: [AtomicU64; REASONS],
+    /// Accepted records that were known already (C3.2).
+    pub duplicates: AtomicU64,
+    /// Those of them with another body.
+    pub dedup_conflicts: AtomicU64,
+    gaps: [AtomicU64; GAP_REASONS],
+    /// Fetches that brought something.
+    pub fetches: AtomicU64,
+    /// Bytes of records fetched, as they came.
+    pub bytes: AtomicU64,
+    /// Batches given up as unreadable.
+    pub unreadable_batches: AtomicU64,
+    /// Errors that brokers gave for partitions.
+    pub fetch_errors: AtomicU64,
+    /// Connections for fetching that were made.
+    pub connections: AtomicU64,
+}
+
+impl Counters {
+    /// Quarantined records of that reason.
+    pub fn quarantined(&self, reason: Reason) -> u64 {
+        self.quarantined.get(reason_index(reason)).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// Gaps of that reason.
+    pub fn gaps(&self, why: GapReason) -> u64 {
+        self.gaps.get(gap_index(why)).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn count_quarantined(&self, reason: Reason) {
+        if let Some(count) = self.quarantined.get(reason_index(reason)) {
+            add(count, 1);
+        }
+    }
+
+    pub(super) fn count_gap(&self, why: GapReason) {
+        if let Some(count) = self.gaps.get(gap_index(why)) {
+            add(count, 1);
+        }
+    }
+}
+
+/// Counts.
+pub(super) fn add(counter: &AtomicU64, count: usize) {
+    counter.fetch_add(u64::try_from(count).unwrap_or(0), Ordering::Relaxed);
+}
+
+fn reason_index(reason: Reason) -> usize {
+    Reason::ALL.iter().position(|each| *each == reason).unwrap_or(usize::MAX)
+}
+
+fn gap_index(why: GapReason) -> usize {
+    match why {
+        GapReason::BelowStart => 0,
+        GapReason::Truncated => 1,
+        GapReason::Recreated => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn down(code: &'static str, detail: &str) -> Link {
+        Link::Down(Down {
+            code,
+            detail: detail.to_owned(),
+            needs_a_person: code == "authentication",
+            since: Timestamp(9),
+        })
+    }
+
+    // C1.7, C13.1
+    #[test]
+    fn the_state_is_told_in_one_word_and_keeps_its_beginning() {
+        let status = KafkaStatus::default();
+        assert_eq!(status.word(), "connecting");
+        status.set_source(down("connect", "refused"));
+        assert_eq!(status.word(), "unreachable");
+        assert!(!is_news(&down("connect", "refused"), &down("connect", "refused again")));
+        assert!(is_news(&down("connect", "refused"), &down("authentication", "")));
+        status.set_source(down("authentication", "wrong password"));
+        assert_eq!(status.word(), "refused");
+        assert_eq!(status.problems(), ["no broker answers: authentication since 1970-01-01T00:00:00.009Z"]);
+        status.set_source(Link::Up);
+        status.set_broker(2, down("timeout", ""));
+        let topic: Arc<str> = "t".into();
+        let partition = status.follow(&topic, 3);
+        partition.facts().state = PartitionState::NoLeader;
+        assert_eq!(status.problems().len(), 2);
+        status.forget_broker(2);
+        status.unfollow(&topic, 3);
+        assert_eq!((status.word(), status.problems().len()), ("connected", 0));
+    }
+
+    #[test]
+    fn lag_is_what_is_left_to_read() {
+        let facts = |position, log_start| {
+            PartitionFacts { position, log_start, high_watermark: Some(50), ..PartitionFacts::default() }.lag()
+        };
+        assert_eq!(facts(Some(20), Some(5)), Some(30));
+        assert_eq!(facts(None, Some(5)), Some(45));
+        assert_eq!(facts(Some(60), None), Some(0));
+        assert_eq!(facts(None, None), None);
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streaming_hub::engine::command::{Admit, AdmitFrom, AdmitResult, Admitted, Judged, Refusal};
 use streaming_hub::kafka::inbox::Answering;
@@ -15,7 +15,7 @@ use streaming_hub::rules::classify::Policy;
 use streaming_hub::store::StoreError;
 use streaming_hub::store::view::PositionRow;
 use streaming_hub::time::SystemClock;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio_util::sync::CancellationToken;
 
 /// The longest that a test waits for anything.
@@ -27,16 +27,16 @@ pub(crate) fn service(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: {why}"))
 }
 
-static WEATHER: RwLock<()> = RwLock::new(());
+static WEATHER: RwLock<()> = RwLock::const_new(());
 
 /// Held by tests that need all brokers.
-pub(crate) fn calm() -> RwLockReadGuard<'static, ()> {
-    WEATHER.read().unwrap_or_else(PoisonError::into_inner)
+pub(crate) async fn calm() -> RwLockReadGuard<'static, ()> {
+    WEATHER.read().await
 }
 
-/// Held by tests that stop brokers: no other test is running.
-pub(crate) fn storm() -> RwLockWriteGuard<'static, ()> {
-    WEATHER.write().unwrap_or_else(PoisonError::into_inner)
+/// Held by tests that stop brokers: no other test of Kafka is running.
+pub(crate) async fn storm() -> RwLockWriteGuard<'static, ()> {
+    WEATHER.write().await
 }
 
 /// Runs a command to its end; its standard output.
@@ -71,6 +71,11 @@ pub(crate) async fn produce_lines(options: &[&str], lines: &[serde_json::Value])
 /// Starts, stops, freezes brokers.
 pub(crate) async fn services(args: &[&str]) {
     run(service("HUB_TEST_SERVICES"), args.iter().map(|arg| (*arg).to_owned()).collect(), String::new()).await;
+}
+
+/// The plain listener of broker 1.
+pub(crate) fn first_broker() -> String {
+    service("HUB_TEST_KAFKA_PLAIN").split(',').next().unwrap().to_owned()
 }
 
 /// A prefix of topics that no other test has.
@@ -143,15 +148,22 @@ impl Kept {
             .collect()
     }
 
+    /// Ids of all events.
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.known.keys().cloned().collect()
+    }
+
     /// How many events.
     pub(crate) fn events(&self) -> usize {
         self.records.iter().filter(|(_, _, what)| matches!(what, What::Event(_))).count()
     }
 
-    /// The position of a partition; the sum over topic ids is never wanted, so the newest topic counts.
+    /// The position of a partition that has one topic id only.
     pub(crate) fn position(&self, topic: &str, partition: i32) -> Option<i64> {
         let of_it = self.positions.iter().filter(|((name, _, number), _)| name == topic && *number == partition);
-        of_it.map(|(_, (next, _))| *next).last()
+        let found: Vec<_> = of_it.map(|(_, (next, _))| *next).collect();
+        assert!(found.len() <= 1, "several topics of that name: {:?}", self.positions);
+        found.first().copied()
     }
 }
 
@@ -179,7 +191,11 @@ impl MemoryInbox {
             }
         };
         if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
-            self.with(|kept| panic!("not within {PATIENCE:?}: {what}; the inbox holds {kept:#?}"));
+            self.with(|kept| {
+                let Kept { positions, gaps, refused, admits, .. } = kept;
+                let (count, last) = (kept.records.len(), kept.records.last());
+                panic!("not within {PATIENCE:?}: {what}; {count} records, last {last:?}, {positions:?}, {gaps:?}, {refused} refused, {admits} admits");
+            });
         }
     }
 

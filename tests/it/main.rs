@@ -4,6 +4,7 @@
 mod cli_explain;
 mod cli_settings;
 mod command;
+mod kafka_raw;
 mod kafka_source;
 mod kafka_support;
 mod receivers;

@@ -629,7 +629,7 @@ class Manifest:
 
 
 def headers_of(topic, tenant, kind):
-    source = topic.removeprefix(PREFIX)
+    source = topic.rsplit(".", 1)[-1]
     resource, event = kind
     rest = [
         ("ce-specversion", "1.0"),

@@ -2,8 +2,7 @@
 //!
 //! Invariant: an answer of [`Inbox::admit`] is given after the commit that made it true (C3.1).
 
-use crate::engine::command::{Admit, AdmitFrom, Admitted, Judged, Refusal};
-use crate::metrics::Metrics;
+use crate::engine::command::{Admit, Admitted, Refusal};
 use crate::store::StoreError;
 use crate::store::view::{PositionRow, Reader};
 use crate::writer::Writer;
@@ -35,7 +34,6 @@ pub struct Stored {
 pub struct WriterInbox {
     writer: Writer,
     reader: Reader,
-    metrics: Arc<Metrics>,
     first_start: bool,
 }
 
@@ -44,9 +42,9 @@ impl WriterInbox {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn new(writer: Writer, reader: Reader, metrics: Arc<Metrics>) -> Result<Self, StoreError> {
+    pub fn new(writer: Writer, reader: Reader) -> Result<Self, StoreError> {
         let first_start = reader.view()?.positions()?.is_empty();
-        Ok(Self { writer, reader, metrics, first_start })
+        Ok(Self { writer, reader, first_start })
     }
 }
 
@@ -64,24 +62,6 @@ impl Inbox for WriterInbox {
     }
 
     fn admit(&self, admit: Admit) -> Answering<'_, Result<Admitted, Refusal>> {
-        Box::pin(async move {
-            let reasons: Vec<_> = admit.records.iter().filter_map(reason).collect();
-            let gaps: Vec<_> = match &admit.from {
-                AdmitFrom::Partition(step) => step.gaps.iter().map(|gap| gap.why).collect(),
-                AdmitFrom::Http => Vec::new(),
-            };
-            let admitted = self.writer.admit(admit).await?;
-            self.metrics.admitted(&admitted);
-            reasons.into_iter().for_each(|reason| self.metrics.quarantined(reason));
-            gaps.into_iter().for_each(|why| self.metrics.gap(why));
-            Ok(admitted)
-        })
-    }
-}
-
-fn reason(judged: &Judged) -> Option<crate::model::record::Reason> {
-    match judged {
-        Judged::Poison(poison) => Some(poison.reason),
-        Judged::Event(_) | Judged::Dropped => None,
+        Box::pin(self.writer.admit(admit))
     }
 }

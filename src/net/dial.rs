@@ -222,3 +222,39 @@ fn server_name(host: &TargetHost) -> Result<ServerName<'static>, DialError> {
             .map_err(|_| DialError::TlsSetup(rustls::Error::General("the name cannot stand in a certificate".into()))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, Socket, Type};
+    use tokio::net::TcpListener;
+
+    /// Listens and never accepts: with its queue full, further connects hang.
+    fn full(port: u16) -> (Socket, Vec<Socket>) {
+        let address = SocketAddr::from(([127, 0, 0, 2], port)).into();
+        let socket = |_| Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let listener = socket(0);
+        listener.bind(&address).unwrap();
+        listener.listen(0).unwrap();
+        let filling: Vec<_> = (0..4).map(socket).collect();
+        for one in &filling {
+            one.set_nonblocking(true).unwrap();
+            let _ = one.connect(&address);
+        }
+        (listener, filling)
+    }
+
+    // C9.8
+    #[tokio::test]
+    async fn addresses_are_tried_in_order_and_a_dead_one_does_not_hold_up_the_next() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let _hanging = full(port);
+        let target = |last| SocketAddr::from(([127, 0, 0, last], port));
+        for (order, wanted) in [(&[1][..], 1), (&[3, 1], 1), (&[2, 1], 1), (&[3, 2, 4, 1], 1)] {
+            let tcp = connect(order.iter().map(|last| target(*last)).collect()).await.unwrap();
+            assert_eq!(tcp.peer_addr().unwrap(), target(wanted), "{order:?}");
+        }
+        assert_eq!(connect(vec![target(3), target(4)]).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+}

@@ -354,6 +354,7 @@ const TIMEOUT: Broken = Broken { class: ErrorClass::Timeout, unanswered: false }
 /// What a broken exchange means. `before` is what had been received when it began.
 fn broken(error: &hyper::Error, meter: &Meter, before: u64) -> Broken {
     let unanswered = meter.received() == before;
+    tracing::debug!(error = error as &dyn std::error::Error, unanswered, "exchange broken");
     let class = if meter.overrun() || error.is_parse() {
         ErrorClass::Protocol
     } else if let Some(class) = meter.tls_fault() {

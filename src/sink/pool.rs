@@ -78,8 +78,7 @@ struct Idle {
 
 impl Pool {
     /// A connection that is open as far as can be seen.
-    pub(super) fn take(&self, key: &Arc<Key>) -> Option<Lease> {
-        let now = Instant::now();
+    pub(super) fn take(&self, key: &Arc<Key>, now: Instant) -> Option<Lease> {
         loop {
             let mut idle = {
                 let mut inner = self.lock();
@@ -99,8 +98,7 @@ impl Pool {
     }
 
     /// Puts a connection to rest.
-    pub(super) fn rest(&self, key: &Arc<Key>, connection: Box<Http1>) {
-        let now = Instant::now();
+    pub(super) fn rest(&self, key: &Arc<Key>, connection: Box<Http1>, now: Instant) {
         if !connection.is_reusable() || now.duration_since(connection.born) >= MAX_AGE {
             return;
         }
@@ -135,8 +133,7 @@ impl Pool {
     }
 
     /// Closes what rested too long or was closed by its peer. Called every few seconds.
-    pub(super) fn sweep(&self) {
-        let now = Instant::now();
+    pub(super) fn sweep(&self, now: Instant) {
         let keys: Vec<Arc<Key>> = self.lock().places.keys().cloned().collect();
         for keys in keys.chunks(SWEPT_AT_ONCE) {
             let mut closed = Vec::new();
@@ -181,4 +178,114 @@ impl Idle {
 
 fn usable(shared: &Http2, now: Instant) -> bool {
     shared.is_alive() && shared.rested(now) < IDLE_FOR && now.duration_since(shared.born) < MAX_AGE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::Deadline;
+    use crate::net::dial::{Dialler, Place as Target, Security};
+    use crate::net::resolve::SystemResolver;
+    use crate::net::tls::Roots;
+    use crate::rules::address::{AddressPolicy, TargetHost, parse_sink_allow};
+    use crate::sink::exchange::{Body, Keep};
+    use crate::time::SystemClock;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio::task::JoinSet;
+
+    struct World {
+        pool: Pool,
+        dialler: Dialler,
+        port: u16,
+        now: Instant,
+        _receiver: JoinSet<()>,
+    }
+
+    impl World {
+        /// A pool, and a receiver that answers whatever it reads.
+        async fn new() -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let mut receiver = JoinSet::new();
+            receiver.spawn(async move {
+                let mut connections = JoinSet::new();
+                loop {
+                    let (mut tcp, _) = listener.accept().await.unwrap();
+                    connections.spawn(async move {
+                        while tcp.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {
+                            let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
+                            tcp.write_all(answer).await.unwrap();
+                        }
+                    });
+                }
+            });
+            let rules = parse_sink_allow("127.0.0.0/8+plain").unwrap();
+            let policy = AddressPolicy { rules, ports: vec![port], ..AddressPolicy::default() };
+            let resolver = Arc::new(SystemResolver::new(Arc::new(SystemClock::new())));
+            let dialler = Dialler::new(Arc::new(policy), resolver, Roots::none()).unwrap();
+            Self { pool: Pool::default(), dialler, port, now: Instant::now(), _receiver: receiver }
+        }
+
+        /// A connection that has served one exchange.
+        async fn used(&self) -> Box<Http1> {
+            let host = TargetHost::Ip([127, 0, 0, 1].into());
+            let target = Target { host: &host, port: self.port, security: Security::Plain };
+            let deadline = Deadline::after(Duration::from_secs(60));
+            let conn = self.dialler.dial("acme", target, deadline).await.unwrap();
+            let mut connection = Box::new(Http1::open(conn).await.unwrap());
+            let request = http::Request::post("/").header("host", "a").body(Body::default()).unwrap();
+            connection.exchange(request, Keep::OfFailures, deadline).await.unwrap();
+            connection
+        }
+
+        fn at(&self, seconds: u64) -> Instant {
+            self.now + Duration::from_secs(seconds)
+        }
+
+        fn sizes(&self) -> (usize, usize) {
+            let inner = self.pool.lock();
+            (inner.order.len(), inner.places.values().map(|place| place.idle.len()).sum())
+        }
+    }
+
+    fn key(tenant: &str) -> Arc<Key> {
+        Arc::new(Key { tenant: tenant.to_owned(), origin: "http://a".to_owned(), identity: None })
+    }
+
+    // C9.9
+    #[tokio::test]
+    async fn a_connection_rests_for_a_minute_and_lives_for_five() {
+        let world = World::new().await;
+        let (pool, key) = (&world.pool, key("acme"));
+        for (rested_at, taken_at, found) in
+            [(1, 60, true), (1, 62, false), (290, 295, true), (290, 301, false), (301, 302, false)]
+        {
+            pool.rest(&key, world.used().await, world.at(rested_at));
+            assert_eq!(pool.take(&key, world.at(taken_at)).is_some(), found, "{rested_at} {taken_at}");
+            assert_eq!(world.sizes(), (0, 0));
+            pool.rest(&key, world.used().await, world.at(rested_at));
+            pool.sweep(world.at(taken_at));
+            assert_eq!(pool.take(&key, world.at(rested_at)).is_some(), found, "swept: {rested_at} {taken_at}");
+        }
+        pool.sweep(world.at(1));
+        assert!(pool.lock().places.is_empty(), "no place is kept without a connection");
+    }
+
+    // C9.9
+    #[tokio::test]
+    async fn beyond_a_ceiling_the_one_that_rested_longest_is_closed() {
+        let world = World::new().await;
+        let (pool, one, other) = (&world.pool, key("one"), key("other"));
+        pool.rest(&other, world.used().await, world.at(0));
+        for _ in 0..IDLE_CONNECTIONS_PER_PLACE + 3 {
+            pool.rest(&one, world.used().await, world.at(1));
+        }
+        let kept = IDLE_CONNECTIONS_PER_PLACE + 1;
+        assert_eq!(world.sizes(), (kept, kept));
+        let oldest = pool.lock().pop_oldest().unwrap();
+        assert_eq!(oldest.rest, 0, "of all places");
+        assert!(pool.take(&other, world.at(1)).is_none());
+        assert!(pool.take(&one, world.at(1)).is_some());
+    }
 }

@@ -26,6 +26,7 @@ use http::header::{CONTENT_LENGTH, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Everything a webhook needs.
 pub(super) struct Webhook {
@@ -108,11 +109,11 @@ impl Webhook {
 
     /// Closes connections that rested too long or were closed by their peers.
     pub(super) fn sweep(&self) {
-        self.pool.sweep();
+        self.pool.sweep(Instant::now());
     }
 
     async fn attempt(&self, call: &Call<'_>) -> Result<Answer, ErrorClass> {
-        if let Some(lease) = self.pool.take(&call.route.key) {
+        if let Some(lease) = self.pool.take(&call.route.key, Instant::now()) {
             match self.exchange(lease, call).await {
                 // The receiver closed a resting connection while we took it: once more, on a new one (C9.9).
                 Err(broken) if broken.unanswered => {}
@@ -129,7 +130,7 @@ impl Webhook {
         let Some(gate) = self.pool.gate(key) else { return self.dial(call).await };
         let waiting = tokio::time::timeout_at(call.deadline.at(), gate.lock()).await;
         let _dialling = waiting.map_err(|_| ErrorClass::ConnectTimeout)?;
-        match self.pool.take(key) {
+        match self.pool.take(key, Instant::now()) {
             Some(lease) => Ok(lease),
             None => self.dial(call).await,
         }
@@ -177,7 +178,7 @@ impl Webhook {
             Lease::Http1(mut own) => {
                 let request = self.request(call, Version::HTTP_11)?;
                 let answer = own.exchange(request, call.keep, call.deadline).await;
-                self.pool.rest(&call.route.key, own);
+                self.pool.rest(&call.route.key, own, Instant::now());
                 answer
             }
             Lease::Http2(shared) => {

@@ -12,7 +12,10 @@ use streaming_hub::model::attempt::ErrorClass;
 use streaming_hub::model::ids::DeliveryId;
 use streaming_hub::model::subscription::ClientCertificate;
 use streaming_hub::rules::address::AddressPolicy;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 const OK: &str = "read | send HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n";
 
@@ -322,4 +325,65 @@ async fn a_name_is_resolved_once_an_attempt_and_its_answer_is_cut() {
     assert_eq!(world.hub.deliver(&url("many.test")).await.status, Some(200));
     names.set("many.test", many(16));
     assert_eq!(world.hub.deliver(&url("many.test")).await.error, Some(ErrorClass::Connect));
+}
+
+// C9.9: over HTTP/2 a receiver can say that it has not looked at a request.
+#[tokio::test]
+async fn a_refused_stream_on_a_reused_connection_is_sent_once_more() {
+    let world = Https::new();
+    for (refused, met, sent) in [
+        (&[2][..], vec![Ok(200), Ok(200)], vec![1, 2, 2]),
+        (&[2, 3], vec![Ok(200), Err(ErrorClass::Reset)], vec![1, 2, 2]),
+        (&[1], vec![Err(ErrorClass::Reset), Ok(200)], vec![1, 2]),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let certified = world.authority.certificate(&["receiver.test"]);
+        let acceptor = TlsAcceptor::from(server_tls(&certified, &["h2"], None));
+        let mut receiver = JoinSet::new();
+        let (seen, mut requests) = mpsc::unbounded_channel();
+        receiver.spawn(async move {
+            let (tcp, _) = listener.accept().await.unwrap();
+            let mut connection = h2::server::handshake(acceptor.accept(tcp).await.unwrap()).await.unwrap();
+            for n in 1.. {
+                let Some(Ok((request, mut respond))) = connection.accept().await else { break };
+                seen.send(request.headers()["x-lerian-delivery-id"].to_str().unwrap().to_owned()).unwrap();
+                if refused.contains(&n) {
+                    respond.send_reset(h2::Reason::REFUSED_STREAM);
+                } else {
+                    respond.send_response(http::Response::new(()), true).unwrap();
+                }
+            }
+        });
+        let mut made = world.hub.delivery(world.hub.subscription(&format!("https://receiver.test:{port}/")));
+        let mut all = Vec::new();
+        for n in 1..=2 {
+            made.delivery = DeliveryId([n; 16]);
+            let met = world.hub.sinks.deliver(&made).await;
+            all.push(met.error.map_or_else(|| Ok(met.status.unwrap()), Err));
+        }
+        assert_eq!(all, met, "{refused:?}");
+        for id in sent {
+            assert_eq!(requests.recv().await.unwrap(), DeliveryId([id; 16]).to_string(), "{refused:?}");
+        }
+        assert!(requests.try_recv().is_err(), "{refused:?}");
+    }
+}
+
+// C9.3: what an event may hold at most arrives.
+#[tokio::test]
+async fn the_largest_header_lines_arrive() {
+    let hub = Hub::new(Setup::default());
+    let script = "read | send HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n | hold";
+    let mut receiver = Scripted::start(script, &Arc::new(Authority::new())).await;
+    let mut made = hub.delivery(hub.subscription(&format!("http://127.0.0.1:{}/", receiver.address.port())));
+    let event = Arc::make_mut(&mut made.event);
+    event.subject = Some("ç".repeat(512).into());
+    event.data_schema = Some("ç".repeat(1024).into());
+    event.extensions = (0..16).map(|n| (format!("ext{n}").into(), "€ ".repeat(256).into())).collect();
+    event.body = vec![b'x'; 1 << 20].into();
+    assert_eq!(hub.sinks.deliver(&made).await.status, Some(200));
+    let request = receiver.next().await;
+    assert!(request.contains(&format!("X-Lerian-Ext-Ext15: {}\r\n", "%E2%82%AC%20".repeat(256))));
+    assert!(request.ends_with(&"x".repeat(1 << 20)));
 }

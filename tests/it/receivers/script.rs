@@ -7,7 +7,7 @@
 //! | `send TEXT` | sends it; `\r`, `\n`, `\t` and `\xNN` stand for bytes |
 //! | `repeat N TEXT` | sends it N times, or for ever with `*` |
 //! | `drip MS TEXT` | sends it byte by byte, MS milliseconds apart, from its start again at its end |
-//! | `tls good`, `expired`, `other-name`, `self-signed`, `stranger` | TLS from here on, with such a certificate |
+//! | `tls good`, `expired`, `other-name`, `self-signed`, `stranger` | TLS from here on, with such a certificate; `-h2` behind it: HTTP/2 |
 //! | `hold` | keeps the connection open, reading, until the peer leaves |
 //! | `close` | ends the connection at once, without a TLS goodbye |
 //! | `reset` | resets the connection |
@@ -170,8 +170,12 @@ async fn play(
                 }
             }
             Step::Tls(kind) => {
-                let certified = certificate(&kind, authority);
-                let acceptor = TlsAcceptor::from(server_tls(&certified, &["http/1.1"], None));
+                let (kind, alpn) = match kind.strip_suffix("-h2") {
+                    Some(kind) => (kind, "h2"),
+                    None => (kind.as_str(), "http/1.1"),
+                };
+                let certified = certificate(kind, authority);
+                let acceptor = TlsAcceptor::from(server_tls(&certified, &[alpn], None));
                 stream = Box::new(acceptor.accept(stream).await?);
             }
             Step::Hold => while stream.read(&mut [0; 4096]).await? > 0 {},

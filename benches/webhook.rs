@@ -16,8 +16,8 @@ use streaming_hub::model::event::Event;
 use streaming_hub::model::ids::{DeliveryId, Generation, Seq, SubNo, SubscriptionId, TenantNo};
 use streaming_hub::model::job::Cause;
 use streaming_hub::model::subscription::{
-    DeliveryOrder, Enabled, EventPattern, SignatureFormat, SigningSecrets, Sink, Spec, StartFrom, Subscription,
-    Verification, WebhookSink,
+    DeliveryOrder, Enabled, EventPattern, SIGNING_SECRET_FIELD, SignatureFormat, SigningSecrets, Sink, Spec, StartFrom,
+    Subscription, Verification, WebhookSink,
 };
 use streaming_hub::net::dial::Dialler;
 use streaming_hub::net::resolve::{Resolve, Resolving};
@@ -242,7 +242,7 @@ fn delivery(n: usize, url: &str) -> Delivery {
     let id = SubscriptionId(u128::from(IDS.fetch_add(1, Ordering::Relaxed)).to_be_bytes());
     let tenant = format!("tenant-{n}");
     let owner = id.to_string();
-    let scope = Scope { tenant: &tenant, owner: &owner, field: SigningSecrets::FIELD };
+    let scope = Scope { tenant: &tenant, owner: &owner, field: SIGNING_SECRET_FIELD };
     let secret = b"whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
     let subscription = Subscription {
         no: SubNo(1),

@@ -229,15 +229,10 @@ pub struct WebhookSink {
 pub struct ClientCertificate {
     /// PEM of the chain, leaf first.
     pub chain_pem: String,
-    /// PEM of the private key, sealed under [`ClientCertificate::KEY_FIELD`].
+    /// PEM of the private key, sealed under [`CLIENT_KEY_FIELD`].
     pub key: Sealed,
     /// When it was set (wall time).
     pub updated_at: Timestamp,
-}
-
-impl ClientCertificate {
-    /// The field of a subscription under which the private key is sealed.
-    pub const KEY_FIELD: &'static str = "client_key";
 }
 
 /// Which signature headers a webhook carries (C9.7).
@@ -263,11 +258,6 @@ pub struct SigningSecrets {
     pub current: Sealed,
     /// The one before, while its overlap lasts.
     pub previous: Option<PreviousSecret>,
-}
-
-impl SigningSecrets {
-    /// The field of a subscription under which they are sealed.
-    pub const FIELD: &'static str = "signing_secret";
 }
 
 /// A rotated-out secret that still signs for a while (C9.2).

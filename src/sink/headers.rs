@@ -6,7 +6,7 @@
 
 use crate::model::attempt::ErrorClass;
 use crate::model::job::Cause;
-use crate::model::subscription::{SignatureFormat, SigningSecrets, Subscription};
+use crate::model::subscription::{SIGNING_SECRET_FIELD, SignatureFormat, Subscription};
 use crate::rules::signature;
 use crate::secrets::{Envelope, Scope};
 use crate::sink::{Delivery, TenantVisibility};
@@ -113,7 +113,7 @@ impl Signing<'_> {
     /// this one message and wiped.
     pub(super) fn sign(&self, lines: &mut HeaderMap) -> Result<(), ErrorClass> {
         let owner = self.subscription.id.to_string();
-        let scope = Scope { tenant: &self.subscription.tenant, owner: &owner, field: SigningSecrets::FIELD };
+        let scope = Scope { tenant: &self.subscription.tenant, owner: &owner, field: SIGNING_SECRET_FIELD };
         let secrets = &self.subscription.secrets;
         let previous = secrets.previous.as_ref().filter(|previous| self.at < previous.until);
         let open = |sealed| self.envelope.open(scope, sealed).map_err(|_| ErrorClass::SecretUnreadable);

@@ -10,7 +10,7 @@
 
 use crate::model::attempt::ErrorClass;
 use crate::model::limits::ANSWER_KEPT_BYTES;
-use crate::model::subscription::{ClientCertificate, Subscription, WebhookSink};
+use crate::model::subscription::{CLIENT_KEY_FIELD, ClientCertificate, Subscription, WebhookSink};
 use crate::net::Deadline;
 use crate::net::dial::{Dialler, Place, Security};
 use crate::net::tls::{Alpn, ClientIdentity};
@@ -168,7 +168,7 @@ impl Webhook {
     /// Opens the tenant's client key for one handshake.
     fn identity(&self, of: &Subscription, certificate: &ClientCertificate) -> Result<ClientIdentity, ErrorClass> {
         let owner = of.id.to_string();
-        let scope = Scope { tenant: &of.tenant, owner: &owner, field: ClientCertificate::KEY_FIELD };
+        let scope = Scope { tenant: &of.tenant, owner: &owner, field: CLIENT_KEY_FIELD };
         let key = self.envelope.open(scope, &certificate.key).map_err(|_| ErrorClass::SecretUnreadable)?;
         ClientIdentity::from_pem(certificate.chain_pem.as_bytes(), &key).map_err(|_| ErrorClass::SecretUnreadable)
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use streaming_hub::model::attempt::ErrorClass;
 use streaming_hub::model::ids::DeliveryId;
-use streaming_hub::model::subscription::ClientCertificate;
+use streaming_hub::model::subscription::{CLIENT_KEY_FIELD, ClientCertificate, SIGNING_SECRET_FIELD};
 use streaming_hub::rules::address::AddressPolicy;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -121,8 +121,7 @@ async fn each_tenant_has_its_own_connections() {
     for tenant in ["acme", "globex", "acme"] {
         let mut to = hub.subscription(&url);
         to.tenant = tenant.to_owned();
-        to.secrets.current =
-            hub.seal_for(tenant, to.id, streaming_hub::model::subscription::SigningSecrets::FIELD, "s");
+        to.secrets.current = hub.seal_for(tenant, to.id, SIGNING_SECRET_FIELD, "s");
         assert_eq!(hub.sinks.deliver(&hub.delivery(to)).await.status, Some(200));
         connections.push(receiver.next().await.from);
     }
@@ -260,7 +259,7 @@ async fn a_client_certificate_is_shown_where_one_is_set() {
         assert_eq!(world.hub.deliver(&url).await.error, Some(ErrorClass::Tls), "none is set, {alpn}");
         webhook(&mut to).client_certificate = Some(ClientCertificate {
             chain_pem: client.pem.clone(),
-            key: world.hub.seal(to.id, ClientCertificate::KEY_FIELD, &client.key.serialize_pem()),
+            key: world.hub.seal(to.id, CLIENT_KEY_FIELD, &client.key.serialize_pem()),
             updated_at: to.updated_at,
         });
         let made = world.hub.delivery(to.clone());
@@ -273,7 +272,7 @@ async fn a_client_certificate_is_shown_where_one_is_set() {
             Some(ErrorClass::Tls),
             "not over the other's connection, {alpn}"
         );
-        let unusable = world.hub.seal(to.id, ClientCertificate::KEY_FIELD, "no key");
+        let unusable = world.hub.seal(to.id, CLIENT_KEY_FIELD, "no key");
         webhook(&mut to).client_certificate.as_mut().unwrap().key = unusable;
         let met = world.hub.sinks.deliver(&world.hub.delivery(to)).await;
         assert_eq!(met.error, Some(ErrorClass::SecretUnreadable), "{alpn}");

@@ -14,7 +14,7 @@ use std::time::Duration;
 use streaming_hub::model::attempt::ErrorClass;
 use streaming_hub::model::event::Event;
 use streaming_hub::model::job::Cause;
-use streaming_hub::model::subscription::{PreviousSecret, SignatureFormat, SigningSecrets, Subscription};
+use streaming_hub::model::subscription::{PreviousSecret, SIGNING_SECRET_FIELD, SignatureFormat, Subscription};
 use streaming_hub::sink::{Delivery, TenantVisibility};
 use streaming_hub::time::{Clock as _, SystemClock, Timestamp};
 
@@ -138,7 +138,7 @@ async fn signatures_on_the_wire_are_those_of_the_vectors() {
         let sent = Bytes::from(body.clone());
         let got = got_of(
             &hub,
-            |to| to.secrets.current = hub.seal(to.id, SigningSecrets::FIELD, &vector.secret),
+            |to| to.secrets.current = hub.seal(to.id, SIGNING_SECRET_FIELD, &vector.secret),
             |event| event.body = sent,
             same,
         )
@@ -179,7 +179,7 @@ async fn in_the_overlap_both_secrets_sign_and_the_new_one_first() {
         (None, SignatureFormat::Standard, &[SECRET]),
     ] {
         let previous = |to: &Subscription, until| PreviousSecret {
-            secret: hub.seal(to.id, SigningSecrets::FIELD, OLD_SECRET),
+            secret: hub.seal(to.id, SIGNING_SECRET_FIELD, OLD_SECRET),
             until,
         };
         let change = |to: &mut Subscription| {
@@ -224,7 +224,7 @@ async fn standard_signatures_satisfy_the_npm_packages() {
             if overlap {
                 let until = Timestamp(u64::MAX);
                 let old = to.secrets.current.clone();
-                to.secrets.current = hub.seal(to.id, SigningSecrets::FIELD, OLD_SECRET);
+                to.secrets.current = hub.seal(to.id, SIGNING_SECRET_FIELD, OLD_SECRET);
                 to.secrets.previous = Some(PreviousSecret { secret: old, until });
             }
         };

@@ -10,8 +10,8 @@ use streaming_hub::model::event::Event;
 use streaming_hub::model::ids::{DeliveryId, Generation, Seq, SubNo, SubscriptionId, TenantNo};
 use streaming_hub::model::job::Cause;
 use streaming_hub::model::subscription::{
-    DeliveryOrder, Enabled, EventPattern, Sealed, SignatureFormat, SigningSecrets, Sink, Spec, StartFrom, Subscription,
-    Verification, WebhookSink,
+    DeliveryOrder, Enabled, EventPattern, SIGNING_SECRET_FIELD, Sealed, SignatureFormat, SigningSecrets, Sink, Spec,
+    StartFrom, Subscription, Verification, WebhookSink,
 };
 use streaming_hub::net::dial::Dialler;
 use streaming_hub::net::resolve::{Resolve, ResolveError, Resolving};
@@ -165,7 +165,7 @@ impl Hub {
             started: true,
             unmatched_from: None,
             skipped: None,
-            secrets: SigningSecrets { current: self.seal(id, SigningSecrets::FIELD, SECRET), previous: None },
+            secrets: SigningSecrets { current: self.seal(id, SIGNING_SECRET_FIELD, SECRET), previous: None },
             created_at: NOW,
             updated_at: NOW,
         }

@@ -91,7 +91,9 @@ impl Create {
         let mut body = json!({ "name": self.name, "role": self.role });
         match (self.role.as_str(), self.tenants.as_slice()) {
             ("tenant", [tenant]) => body["tenant_id"] = json!(tenant),
-            ("tenant", _) => return Err(Failure::Usage("a tenant key needs exactly one --tenant".to_owned())),
+            // A single-tenant hub knows which.
+            ("tenant", []) => {}
+            ("tenant", _) => return Err(Failure::Usage("a tenant key is for one --tenant".to_owned())),
             ("ingest", tenants) => {
                 body["tenants"] = json!(tenants);
                 body["sources"] = json!(self.sources);

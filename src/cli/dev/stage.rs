@@ -102,7 +102,8 @@ enum Shown {
 
 impl Stage {
     async fn show(&self, policy: &Policy) -> Result<Shown, Failure> {
-        let url = format!("http://{}", self.running.address());
+        let address = self.running.address().ok_or(Failure::Odd("the hub does not listen"))?;
+        let url = format!("http://{address}");
         let operator_key = new_key(&self.operator, "dev operator", "operator").await?;
         let ingest_key = new_key(&self.operator, "dev player", "ingest").await?;
         self.said.line(&format!("hub       {url}    key {operator_key} (operator), {ingest_key} (ingest)"));
@@ -245,7 +246,12 @@ impl Said {
 
     fn summary(&self, summary: &Summary) -> Result<(), Failure> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.to_stderr { output.json(&json!(summary)) } else { output.line(&summary.text()) }
+        if !self.to_stderr {
+            return output.line(&summary.text());
+        }
+        // By itself and not as a JSON value, so that its fields keep their order.
+        let text = serde_json::to_string(summary).map_err(|_| Failure::Odd("the summary is no JSON"))?;
+        output.line(&text)
     }
 }
 

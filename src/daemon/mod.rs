@@ -1,0 +1,343 @@
+//! Start and stop of the hub, in written order.
+//!
+//! Up: store, KEK, writer, dispatch, listeners, Kafka; then ready. Down: not ready, Kafka, claims, attempts in flight, listeners, writer,
+//! store. Invariant: whatever this starts it also stops and waits for; after [`Running::stop`] nothing of the hub is left.
+
+mod addresses;
+mod facts;
+mod listeners;
+mod opened;
+mod outgoing;
+mod prober;
+mod service;
+mod signals;
+mod telling;
+
+pub use signals::Signals;
+
+use crate::config::{Settings, StopSettings, Tenancy};
+use crate::dispatch::pool::PoolSettings;
+use crate::engine::command::{Action, HubState, Manage, Managed, Refusal};
+use crate::entropy::Entropy;
+use crate::http::{self, Api};
+use crate::metrics::Metrics;
+use crate::model::limits::IN_FLIGHT_BODY_BYTES;
+use crate::secrets::KekError;
+use crate::store::StoreError;
+use crate::store::disk::FileDisk;
+use crate::time::{Clock, SystemClock, millis};
+use crate::writer::{self, Writer};
+use facts::Health;
+use listeners::Listening;
+use opened::Opened;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Why the hub did not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The key-encryption key.
+    #[error(transparent)]
+    Kek(#[from] KekError),
+    /// A store whose key is not there: nothing sealed in it could be opened.
+    #[error("the store is there, but its KEK {} is not; put it back (it is never made anew for an old store)", .0.display())]
+    KekMissing(PathBuf),
+    /// Another key than the one that sealed.
+    #[error("the KEK is not the one that sealed the secrets of this store; give the right one")]
+    KekMismatch,
+    /// A name in the environment that holds no key.
+    #[error("the environment variable {0} that KEK_REF names is not set")]
+    NoVariable(String),
+    /// A listener, a thread, the operating system's chance.
+    #[error("{what}: {source}")]
+    Io {
+        /// Which.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A setting that only its user can judge.
+    #[error("{setting}: {why}")]
+    Setting {
+        /// Which.
+        setting: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The writer refuses.
+    #[error("the hub cannot be asked: {0}")]
+    Refused(#[from] Refusal),
+    /// A part that must not end has ended; the log says why.
+    #[error("{0} ended unexpectedly; the hub stopped, so that it can be started again")]
+    Broken(&'static str),
+    /// The second signal came.
+    #[error("stopped at once; what was in flight is attempted again at the next start")]
+    StoppedAtOnce,
+}
+
+impl DaemonError {
+    /// A newer program wrote the store: exit code 78, so that no supervisor tries again.
+    pub fn is_newer_store(&self) -> bool {
+        matches!(self, DaemonError::Store(StoreError::Newer { .. }))
+    }
+
+    fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}
+
+/// Runs the hub until it is told to stop (C13.2).
+///
+/// # Errors
+/// See [`DaemonError`].
+pub async fn run(settings: Settings) -> Result<(), DaemonError> {
+    let signals = Signals::listen().map_err(DaemonError::io("signals"))?;
+    let disk = FileDisk::take(&settings.data_dir)?;
+    let running = start(settings, disk, Arc::new(SystemClock::new())).await?;
+    let broken = tokio::select! {
+        () = signals.drain.cancelled() => None,
+        part = running.broken() => Some(part),
+    };
+    running.stop(&signals).await?;
+    broken.map_or(Ok(()), |part| Err(DaemonError::Broken(part)))
+}
+
+/// Starts the whole hub.
+///
+/// # Errors
+/// See [`DaemonError`]; nothing runs then.
+pub async fn start(settings: Settings, disk: FileDisk, clock: Arc<dyn Clock>) -> Result<Running, DaemonError> {
+    let tcp = listeners::bind(&settings.http).await?;
+    let address = tcp.local_addr().map_err(DaemonError::io("the API's port"))?;
+    let mut running = begin(&settings, disk, clock, Some(address), Work::Everything).await?;
+    let tls = match &settings.http.tls {
+        Some(files) => Some(listeners::tls(files)?),
+        None => None,
+    };
+    running.listening.tcp(tcp, tls);
+    service::ready();
+    tracing::info!(%address, store = %settings.data_dir.display(), env = settings.env.name(), "the hub is ready");
+    Ok(running)
+}
+
+/// Starts a hub that answers commands at its socket and does nothing else, for commands without a running hub (C13.5).
+///
+/// # Errors
+/// See [`DaemonError`]; nothing runs then.
+pub async fn start_for_commands(
+    settings: Settings,
+    disk: FileDisk,
+    clock: Arc<dyn Clock>,
+) -> Result<Running, DaemonError> {
+    begin(&settings, disk, clock, None, Work::CommandsOnly).await
+}
+
+/// Where the command socket of such a hub is (C13.5).
+pub fn socket_path(settings: &Settings) -> PathBuf {
+    settings.data_dir.join("hub.sock")
+}
+
+/// How much of the hub runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Everything,
+    CommandsOnly,
+}
+
+async fn begin(
+    settings: &Settings,
+    disk: FileDisk,
+    clock: Arc<dyn Clock>,
+    address: Option<SocketAddr>,
+    work: Work,
+) -> Result<Running, DaemonError> {
+    let Opened { mut engine, board, reader, envelope, hub_clock } = opened::open(settings, disk, clock.clone()).await?;
+    let delivery_key = Arc::new(ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &engine.delivery_key()));
+    if work == Work::CommandsOnly {
+        engine.stop_claiming();
+    }
+    let policy = outgoing::policy(settings, address);
+    let sinks = outgoing::sinks(settings, policy.clone(), envelope.clone(), clock.clone())?;
+    let socket = socket_path(settings);
+    let unix = http::bind_unix(&socket).map_err(DaemonError::io(socket.display().to_string()))?;
+
+    // Everything that can be refused was tried above; from here on parts run.
+    let metrics = Arc::new(Metrics::new());
+    let health = Arc::new(Health::new(settings.http.ready_requires_kafka));
+    let telling = telling::Told::new(metrics.clone(), health.clone());
+    let (writer, thread, claims) = writer::start(engine, clock.clone(), hub_clock, telling.clone())
+        .map_err(DaemonError::io("the writer's thread"))?;
+    let dispatch_stop = CancellationToken::new();
+    let dispatch = crate::dispatch::Dispatch {
+        writer: writer.clone(),
+        board: board.clone(),
+        reader: reader.clone(),
+        sinks: sinks.clone(),
+        clock: clock.clone(),
+        hub_clock,
+        delivery_key,
+        default_timeout: settings.sinks.attempt_timeout,
+        watching: telling,
+    };
+    let pool = PoolSettings {
+        body_bytes: IN_FLIGHT_BODY_BYTES,
+        loads: settings.dispatch.workers,
+        lease_ms: millis(settings.dispatch.lease),
+    };
+    let dispatching = match work {
+        Work::Everything => {
+            let run = Arc::new(dispatch).run(pool, claims, dispatch_stop.clone(), settings.stop.drain);
+            Some(tokio::spawn(run))
+        }
+        Work::CommandsOnly => None,
+    };
+    let tending = tokio::spawn({
+        let sinks = sinks.clone();
+        async move { sinks.tend().await }
+    });
+    let prober = prober::SinkProber::new(sinks, clock.clone(), settings.sinks.attempt_timeout);
+    let api = Api::new(http::Parts {
+        writer: writer.clone(),
+        board,
+        reader,
+        envelope,
+        metrics,
+        clock,
+        hub_clock,
+        entropy: Mutex::new(chance()?),
+        prober: Arc::new(prober),
+        facts: health.clone(),
+        settings: listeners::api_settings(settings, policy),
+    });
+    let mut listening = Listening::new(api);
+    listening.unix(unix);
+    Ok(Running {
+        address,
+        socket,
+        writer,
+        thread,
+        health,
+        dispatch_stop,
+        dispatching,
+        tending,
+        listening,
+        stop: settings.stop,
+    })
+}
+
+fn chance() -> Result<Entropy, DaemonError> {
+    Entropy::from_os().map_err(|_| DaemonError::Io {
+        what: "random bytes of the operating system".to_owned(),
+        source: io::ErrorKind::Other.into(),
+    })
+}
+
+/// A running hub.
+pub struct Running {
+    address: Option<SocketAddr>,
+    socket: PathBuf,
+    writer: Writer,
+    thread: writer::Running,
+    health: Arc<Health>,
+    dispatch_stop: CancellationToken,
+    dispatching: Option<JoinHandle<()>>,
+    tending: JoinHandle<()>,
+    listening: Listening,
+    stop: StopSettings,
+}
+
+/// How often is looked whether a part has ended that must not.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+impl Running {
+    /// Where its API listens; none of a hub for commands.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Its command socket (C13.5).
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The hub's counts.
+    ///
+    /// # Errors
+    /// When it is stopping, or its store is suspended.
+    pub async fn inspect(&self) -> Result<HubState, DaemonError> {
+        match self.writer.manage(Manage { action: Action::InspectHub, idempotency: None }).await? {
+            Managed::Hub(state) => Ok(state),
+            Managed::Subscription { .. }
+            | Managed::Deleted
+            | Managed::Redriven(_)
+            | Managed::ApiKey(_)
+            | Managed::Done
+            | Managed::Lane(_) => Err(DaemonError::Broken("the writer's answer")),
+        }
+    }
+
+    /// Waits until a part ends that must not, and names it.
+    pub async fn broken(&self) -> &'static str {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let ended = |task: &Option<JoinHandle<()>>| task.as_ref().is_some_and(JoinHandle::is_finished);
+            let part = match () {
+                () if self.thread.has_ended() => "the writer",
+                () if ended(&self.dispatching) => "dispatch",
+                () => continue,
+            };
+            self.health.broke(part);
+            tracing::error!(part, "a part of the hub ended that must not");
+            return part;
+        }
+    }
+
+    /// Drains and closes (C13.2). A second signal ends it at once.
+    ///
+    /// # Errors
+    /// When the second signal came.
+    pub async fn stop(self, signals: &Signals) -> Result<(), DaemonError> {
+        service::stopping();
+        tokio::select! {
+            () = self.wind_down() => Ok(()),
+            () = signals.now.cancelled() => Err(DaemonError::StoppedAtOnce),
+        }
+    }
+
+    async fn wind_down(self) {
+        self.health.drain();
+        tracing::info!("draining: not ready any more");
+        tokio::time::sleep(self.stop.pre_stop).await;
+        self.thread.stop_claiming();
+        self.dispatch_stop.cancel();
+        if let Some(dispatching) = self.dispatching {
+            // It ends within its own drain time; a panic of it was told by `broken`.
+            let _ = dispatching.await;
+        }
+        self.tending.abort();
+        self.listening.stop().await;
+        let thread = self.thread;
+        // Commits what is queued and closes the store: file work, not for the runtime's threads.
+        let _ = tokio::task::spawn_blocking(move || thread.end()).await;
+        // A socket that nobody serves only misleads; the next start would replace it.
+        let _ = std::fs::remove_file(&self.socket);
+        tracing::info!("stopped");
+    }
+}
+
+/// Whether receivers are told the tenant, for the tenancy of the hub (C9.4).
+fn visibility(tenancy: &Tenancy) -> crate::sink::TenantVisibility {
+    match tenancy {
+        Tenancy::Single(_) => crate::sink::TenantVisibility::Hidden,
+        Tenancy::Multi => crate::sink::TenantVisibility::Shown,
+    }
+}

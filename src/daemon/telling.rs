@@ -1,0 +1,64 @@
+//! Who the writer and dispatch tell what they did: metrics, health, and one log line for each change of state.
+
+use super::facts::Health;
+use crate::dispatch::Watching;
+use crate::engine::Counts;
+use crate::metrics::Metrics;
+use crate::model::job::Outcome;
+use crate::writer::Telling;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Tells metrics, health and the log.
+pub(super) struct Told {
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+}
+
+impl Told {
+    pub(super) fn new(metrics: Arc<Metrics>, health: Arc<Health>) -> Arc<Self> {
+        Arc::new(Self { metrics, health })
+    }
+}
+
+impl Telling for Told {
+    fn committed(&self, counts: &Counts, size: usize, took: Duration) {
+        self.metrics.committed(counts, size, took);
+        for (reason, count) in &counts.dead {
+            tracing::warn!(reason = reason.code(), count, "deliveries were given up; they are dead letters now");
+        }
+        if counts.breakers_opened > 0 {
+            tracing::warn!(count = counts.breakers_opened, "breakers opened: destinations fail repeatedly");
+        }
+        if counts.dedup_conflicts > 0 {
+            tracing::warn!(
+                count = counts.dedup_conflicts,
+                "records repeated a known ce-id with another body; they were dropped"
+            );
+        }
+    }
+
+    fn suspended(&self, why: &str) {
+        tracing::error!(why, "the store failed; writes are suspended until it can be opened again");
+        self.health.suspended(why);
+        self.metrics.store_suspended(true);
+    }
+
+    fn resumed(&self) {
+        tracing::info!("the store is open again; writes go on");
+        self.health.resumed();
+        self.metrics.store_suspended(false);
+    }
+}
+
+impl Watching for Told {
+    fn attempted(&self, outcome: &Outcome, took: Duration) {
+        self.metrics.attempt(outcome);
+        let error = outcome.error_class().map(|class| class.code());
+        tracing::debug!(took_ms = took.as_millis(), error, "attempted");
+    }
+
+    fn in_flight(&self, _: usize) {
+        // `/metrics` asks the writer, which knows of claims not begun as well.
+    }
+}

@@ -16,8 +16,8 @@ mod value;
 pub use meant::mean;
 pub use problem::{Problem, Problems};
 pub use settings::{
-    DispatchSettings, Env, HttpSettings, KafkaSasl, KafkaSettings, KafkaStart, KafkaTls, KekFrom, LogFormat,
-    LogSettings, Reserve, SaslMechanism, Secret, Settings, SinkSettings, StopSettings, Tenancy, TlsFiles,
+    DispatchSettings, Env, HttpSettings, KekFrom, LogFormat, LogSettings, Settings, SinkSettings, StopSettings,
+    Tenancy, TlsFiles,
 };
 pub use show::{as_json, as_text};
 pub use typed::{From, Given, Surroundings, Typed, strange_names};

@@ -1,15 +1,14 @@
 //! Settings as meant: plain typed values, already judged. Whoever holds a [`Settings`] need not check again.
 
 use crate::engine::EngineSettings;
+use crate::kafka::KafkaSettings;
 use crate::model::limits;
 use crate::rules::address::AddressPolicy;
 use crate::rules::classify::Policy;
 use crate::store::StoreSettings;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use zeroize::Zeroize as _;
 
 /// All settings.
 #[derive(Debug, Clone)]
@@ -40,8 +39,6 @@ pub struct Settings {
     pub engine: EngineSettings,
     /// How the store's file is kept.
     pub store: StoreSettings,
-    /// Free disk space at which ingest stops (C13.4).
-    pub reserve: Reserve,
     /// How long a rotated secret still signs (C9.2).
     pub secret_overlap: Duration,
     /// How the hub stops.
@@ -127,61 +124,6 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// The Kafka source.
-#[derive(Debug, Clone)]
-pub struct KafkaSettings {
-    /// Bootstrap brokers, `host:port`, at least one.
-    pub brokers: Vec<String>,
-    /// TLS to the brokers.
-    pub tls: Option<KafkaTls>,
-    /// Authentication.
-    pub sasl: Option<KafkaSasl>,
-    /// Group under which positions are shown.
-    pub group: String,
-    /// For partitions that exist at the store's first start (C1.4).
-    pub start: KafkaStart,
-    /// How often new topics and partitions are looked for (C1.3).
-    pub discovery_interval: Duration,
-}
-
-/// TLS to the brokers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KafkaTls {
-    /// CA certificates; none: the system's.
-    pub ca_pem: Option<String>,
-}
-
-/// Authentication at the brokers.
-#[derive(Debug, Clone)]
-pub struct KafkaSasl {
-    /// How.
-    pub mechanism: SaslMechanism,
-    /// Who.
-    pub username: String,
-    /// With what.
-    pub password: Secret,
-}
-
-/// How the hub authenticates at the brokers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SaslMechanism {
-    /// `PLAIN`
-    Plain,
-    /// `SCRAM-SHA-256`
-    ScramSha256,
-    /// `SCRAM-SHA-512`
-    ScramSha512,
-}
-
-/// Where partitions start that exist at the store's first start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KafkaStart {
-    /// With everything that is kept.
-    Earliest,
-    /// With what comes next.
-    Latest,
-}
-
 /// Where deliveries may go (C9.8).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SinkSettings {
@@ -215,15 +157,6 @@ pub struct DispatchSettings {
     pub lease: Duration,
 }
 
-/// Free disk space at which ingest stops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reserve {
-    /// So many bytes.
-    Bytes(u64),
-    /// That share of the disk.
-    Percent(u8),
-}
-
 /// How the hub stops (C13.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopSettings {
@@ -231,34 +164,6 @@ pub struct StopSettings {
     pub drain: Duration,
     /// How long it says not ready before it stops taking requests.
     pub pre_stop: Duration,
-}
-
-/// A text that is never shown, and wiped when it goes.
-#[derive(Clone)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Takes the text.
-    pub fn new(text: String) -> Self {
-        Self(text)
-    }
-
-    /// The text, for the one place that needs it.
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-impl Drop for Secret {
-    fn drop(&mut self) {
-        self.0.zeroize();
-    }
 }
 
 /// Longest attempt that any subscription may ask for; the lease must outlast it.

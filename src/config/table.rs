@@ -188,7 +188,6 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         heading: "Store",
         settings: &[
-            plain("STORE_RESERVE_BYTES", "5%", "Free disk space at which ingest stops: a size, or a share of the disk"),
             plain("STORE_CACHE_BYTES", "128MiB", "Memory for pages of the store"),
             plain(
                 "STORE_QUICK_REPAIR_ABOVE",
@@ -225,6 +224,7 @@ pub(super) const LATER: &[&str] = &[
     "RETENTION",
     "RETENTION_DROPS_PENDING",
     "STORE_MAX_BYTES",
+    "STORE_RESERVE_BYTES",
 ];
 
 /// Every setting, in the order of the table.

@@ -41,11 +41,6 @@ pub(super) fn size(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// `5%`, of 0 to 90.
-pub(super) fn percent(text: &str) -> Option<u8> {
-    text.trim().strip_suffix('%')?.trim_end().parse().ok().filter(|percent| *percent <= 90)
-}
-
 /// `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, and `:8080` for every address.
 pub(super) fn listen(text: &str) -> Option<SocketAddr> {
     let text = text.trim();

@@ -11,6 +11,7 @@ mod outgoing;
 mod prober;
 mod service;
 mod signals;
+mod source;
 mod telling;
 
 pub use signals::Signals;
@@ -20,16 +21,19 @@ use crate::dispatch::pool::PoolSettings;
 use crate::engine::command::{Action, HubState, Manage, Managed, Refusal};
 use crate::entropy::Entropy;
 use crate::http::{self, Api};
+use crate::kafka::{KafkaSettings, KafkaStatus};
 use crate::metrics::Metrics;
 use crate::model::limits::IN_FLIGHT_BODY_BYTES;
 use crate::secrets::KekError;
 use crate::store::StoreError;
 use crate::store::disk::FileDisk;
+use crate::store::view::Reader;
 use crate::time::{Clock, SystemClock, millis};
 use crate::writer::{self, Writer};
 use facts::Health;
 use listeners::Listening;
 use opened::Opened;
+use source::Source;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -124,6 +128,9 @@ pub async fn start(settings: Settings, disk: FileDisk, clock: Arc<dyn Clock>) ->
         None => None,
     };
     running.listening.tcp(tcp, tls);
+    if let Some(kafka) = settings.kafka {
+        running.read_kafka(kafka).await?;
+    }
     service::ready();
     tracing::info!(%address, store = %settings.data_dir.display(), env = settings.env.name(), "the hub is ready");
     Ok(running)
@@ -172,7 +179,8 @@ async fn begin(
 
     // Everything that can be refused was tried above; from here on parts run.
     let metrics = Arc::new(Metrics::new());
-    let health = Arc::new(Health::new(settings.http.ready_requires_kafka));
+    let source = settings.kafka.as_ref().filter(|_| work == Work::Everything).map(|_| Arc::<KafkaStatus>::default());
+    let health = Arc::new(Health::new(source, settings.http.ready_requires_kafka));
     let telling = telling::Told::new(metrics.clone(), health.clone());
     let (writer, thread, claims) = writer::start(engine, clock.clone(), hub_clock, telling.clone())
         .map_err(DaemonError::io("the writer's thread"))?;
@@ -208,10 +216,10 @@ async fn begin(
     let api = Api::new(http::Parts {
         writer: writer.clone(),
         board,
-        reader,
+        reader: reader.clone(),
         envelope,
-        metrics,
-        clock,
+        metrics: metrics.clone(),
+        clock: clock.clone(),
         hub_clock,
         entropy: Mutex::new(chance()?),
         prober: Arc::new(prober),
@@ -225,7 +233,11 @@ async fn begin(
         socket,
         writer,
         thread,
+        reader,
+        metrics,
+        clock,
         health,
+        source: None,
         dispatch_stop,
         dispatching,
         tending,
@@ -247,7 +259,11 @@ pub struct Running {
     socket: PathBuf,
     writer: Writer,
     thread: writer::Running,
+    reader: Reader,
+    metrics: Arc<Metrics>,
+    clock: Arc<dyn Clock>,
     health: Arc<Health>,
+    source: Option<Source>,
     dispatch_stop: CancellationToken,
     dispatching: Option<JoinHandle<()>>,
     tending: JoinHandle<()>,
@@ -285,6 +301,14 @@ impl Running {
         }
     }
 
+    async fn read_kafka(&mut self, settings: KafkaSettings) -> Result<(), DaemonError> {
+        let Some(status) = self.health.source() else { return Ok(()) };
+        let (writer, reader, metrics) = (self.writer.clone(), self.reader.clone(), self.metrics.clone());
+        let clock = self.clock.clone();
+        self.source = Some(Source::start(settings, writer, reader, status, metrics, clock, chance()?).await?);
+        Ok(())
+    }
+
     /// Waits until a part ends that must not, and names it.
     pub async fn broken(&self) -> &'static str {
         loop {
@@ -293,6 +317,7 @@ impl Running {
             let part = match () {
                 () if self.thread.has_ended() => "the writer",
                 () if ended(&self.dispatching) => "dispatch",
+                () if self.source.as_ref().is_some_and(Source::has_ended) => "the Kafka source",
                 () => continue,
             };
             self.health.broke(part);
@@ -317,6 +342,9 @@ impl Running {
         self.health.drain();
         tracing::info!("draining: not ready any more");
         tokio::time::sleep(self.stop.pre_stop).await;
+        if let Some(source) = self.source {
+            source.stop().await;
+        }
         self.thread.stop_claiming();
         self.dispatch_stop.cancel();
         if let Some(dispatching) = self.dispatching {

@@ -282,6 +282,7 @@ mod tests {
             (503, "-1", None),
             (503, "soon", None),
             (500, "45", None),
+            (504, "45", None),
             (404, "45", None),
         ] {
             match judge(&told(status, None, value), NOW) {

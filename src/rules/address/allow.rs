@@ -90,15 +90,15 @@ pub fn parse_sink_allow(text: &str) -> Result<Vec<AllowRule>, AllowError> {
 }
 
 fn rule(entry: &str) -> Result<AllowRule, AllowFault> {
+    // `+plain` may stand before the tenant or at the end.
+    let (entry, plain_at_end) = without_plain(entry);
     let (rest, tenant) = match entry.split_once('@') {
         Some((_, "")) => return Err(AllowFault::Tenant),
         Some((rest, tenant)) => (rest, Some(tenant.to_owned())),
         None => (entry, None),
     };
-    let (rest, plain) = match rest.strip_suffix("+plain") {
-        Some(rest) => (rest, true),
-        None => (rest, false),
-    };
+    let (rest, plain_before_tenant) = without_plain(rest);
+    let plain = plain_at_end || plain_before_tenant;
     let (host, length, ports) = split(rest)?;
     let what = match (parse_host(host).map_err(|_| AllowFault::Host)?, length) {
         (TargetHost::Name(name), None) => What::Name(name),
@@ -112,6 +112,10 @@ fn rule(entry: &str) -> Result<AllowRule, AllowFault> {
         }
     };
     Ok(AllowRule { what, ports, plain, tenant })
+}
+
+fn without_plain(text: &str) -> (&str, bool) {
+    text.strip_suffix("+plain").map_or((text, false), |rest| (rest, true))
 }
 
 /// Host, length of the network, ports. IPv6 may stand in brackets, and must where ports follow it without a length
@@ -196,7 +200,8 @@ mod tests {
             ("fd00::1", net("fd00::1", 128), &[], false, None),
             ("[fd00::1]", net("fd00::1", 128), &[], false, None),
             ("ERP", name("erp"), &[], false, None),
-            ("localhost:1+plain@a@b+plain", name("localhost"), &[1], true, Some("a@b+plain")),
+            ("localhost:1+plain@a@b", name("localhost"), &[1], true, Some("a@b")),
+            ("localhost:1@a+plain", name("localhost"), &[1], true, Some("a")),
         ] {
             let rules = parse_sink_allow(entry).unwrap();
             let expected = AllowRule { what, ports: ports.into(), plain, tenant: tenant.map(str::to_owned) };
@@ -233,6 +238,7 @@ mod tests {
             ("[fd00::1", F::Host),
             ("+plain", F::Host),
             ("erp.local@", F::Tenant),
+            ("erp.local@+plain", F::Tenant),
         ] {
             let error = parse_sink_allow(&format!("example.com; {entry}")).unwrap_err();
             assert_eq!(error, AllowError { entry: entry.to_owned(), fault }, "{entry}");

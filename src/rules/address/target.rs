@@ -135,14 +135,12 @@ pub fn parse_webhook_url(text: &str) -> Result<HttpTarget, UrlRefusal> {
     let slash = if path_and_query.starts_with('/') { "" } else { "/" };
     let path_and_query = format!("{slash}{path_and_query}");
     let scheme = if https { "https" } else { "http" };
-    Ok(HttpTarget {
-        url: format!("{scheme}://{authority}{path_and_query}"),
-        https,
-        host,
-        port,
-        path_and_query,
-        authority,
-    })
+    let url = format!("{scheme}://{authority}{path_and_query}");
+    // The canonical spelling can be longer than what was given, and must be readable again.
+    if url.len() > URL_BYTES {
+        return Err(UrlRefusal::TooLong);
+    }
+    Ok(HttpTarget { url, https, host, port, path_and_query, authority })
 }
 
 /// Reads a host that stands alone (a broker's, or in the operator's rules): a name, or an address without brackets.
@@ -264,6 +262,8 @@ mod tests {
     fn what_could_be_read_in_two_ways_is_refused() {
         use UrlRefusal as R;
         let long = format!("https://example.com/{}", "a".repeat(URL_BYTES));
+        let long_in_full = format!("https://example.com?{}", "a".repeat(URL_BYTES - 20));
+        assert_eq!(long_in_full.len(), URL_BYTES);
         let label = format!("https://{}.com/", "a".repeat(64));
         let name = format!("https://{}com/", "abcdefg.".repeat(32));
         for (text, expected) in [
@@ -332,6 +332,7 @@ mod tests {
             ("https://[v1.a]/", R::AddressSpelling),
             ("https://::1/", R::NoHost),
             (&long, R::TooLong),
+            (&long_in_full, R::TooLong),
         ] {
             assert_eq!(parse_webhook_url(text).map(|target| target.url), Err(expected), "{text:?}");
         }

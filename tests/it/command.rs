@@ -1,7 +1,10 @@
 //! Runs the program as a user would: arguments, environment and standard input in; output and exit code out.
 
-use std::io::Write as _;
-use std::process::{Command, Stdio};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 
 /// One run of the program.
 pub(crate) struct Run {
@@ -30,11 +33,17 @@ impl Run {
         self
     }
 
+    pub(crate) fn within(mut self, folder: &Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
     pub(crate) fn input(mut self, text: &str) -> Self {
         text.clone_into(&mut self.input);
         self
     }
 
+    /// To its end.
     pub(crate) fn end(mut self) -> Ended {
         let mut child =
             self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -50,5 +59,62 @@ impl Run {
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
         }
+    }
+
+    /// Until its log says `message`.
+    pub(crate) fn until_logged(mut self, message: &str) -> Serving {
+        let mut child = self.command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut seen = String::new();
+        let line = loop {
+            let mut line = String::new();
+            assert_ne!(log.read_line(&mut line).unwrap(), 0, "it ended before it said {message:?}: {seen}");
+            seen += &line;
+            let said = serde_json::from_str::<Value>(&line).unwrap_or_default();
+            if said["message"] == message {
+                break said;
+            }
+        };
+        Serving { child, log, line }
+    }
+}
+
+/// A hub that serves; killed when the test is over.
+pub(crate) struct Serving {
+    child: Child,
+    log: BufReader<ChildStderr>,
+    line: Value,
+}
+
+/// A serving hub with its store in that folder, at a free port.
+pub(crate) fn serve(folder: &Path) -> Run {
+    let data = folder.to_str().unwrap();
+    hub(&["serve", "--data-dir", data, "--http-listen-addr", "127.0.0.1:0"])
+}
+
+impl Serving {
+    /// Where its API is.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.line["address"].as_str().unwrap())
+    }
+
+    /// Tells it something.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end; what it logged since.
+    pub(crate) fn wait(mut self) -> (ExitStatus, String) {
+        let mut rest = String::new();
+        self.log.read_to_string(&mut rest).unwrap();
+        (self.child.wait().unwrap(), rest)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // One that has ended is fine as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

@@ -1,7 +1,9 @@
 //! Tests of the whole crate from outside, in one binary.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test's helper fails its test")]
 
+mod cli_dev;
 mod cli_explain;
+mod cli_serve;
 mod cli_settings;
 mod command;
 mod kafka_raw;

@@ -58,6 +58,7 @@ impl World {
             pending_max: 4_000_000,
             poison_max_bytes: 1 << 28,
             poison_retention_ms: 1 << 40,
+            only_tenant: None,
             recent_bytes: 16 << 20,
             planted: None,
         };

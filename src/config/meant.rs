@@ -237,6 +237,7 @@ fn engine(read: &mut Reader<'_>, dispatch: Option<DispatchSettings>) -> Option<E
         pending_max: pending_max?,
         poison_max_bytes: poison_max_bytes?,
         poison_retention_ms: millis(poison_retention?),
+        only_tenant: None,
         recent_bytes: limits::RECENT_BODY_BYTES,
         #[cfg(feature = "planted-bugs")]
         planted: None,

@@ -17,6 +17,7 @@ struct Now {
     draining: bool,
     suspended: Option<String>,
     broken: Option<&'static str>,
+    foreign: bool,
 }
 
 impl Health {
@@ -43,6 +44,25 @@ impl Health {
     /// Writes go on.
     pub(super) fn resumed(&self) {
         self.now().suspended = None;
+    }
+
+    /// Events of other tenants are stored in a single-tenant hub. True: that is news.
+    pub(super) fn has_foreign_events(&self) -> bool {
+        !std::mem::replace(&mut self.now().foreign, true)
+    }
+
+    // They can never be delivered, and only the operator can mend it (C2.8).
+    fn tenants(&self, foreign: bool) -> Check {
+        let lost = self.source.as_ref().map(|source| source.topics_without_tenant()).unwrap_or_default();
+        let mut said = Vec::new();
+        if foreign {
+            said.push("events of other tenants than TENANT_ID are stored and can never be delivered".to_owned());
+        }
+        if let Some(first) = lost.first() {
+            said.push(format!("no record of {first} names a tenant ({} such topics)", lost.len()));
+        }
+        let state = if said.is_empty() { CheckState::Ok } else { CheckState::Degraded };
+        Check { name: "tenants", state, detail: (!said.is_empty()).then(|| said.join("; ")) }
     }
 
     /// A part ended that must not.
@@ -88,6 +108,7 @@ impl Facts for Health {
             failed("store", now.suspended.as_ref().map(|_| "the store takes no writes now".to_owned())),
             failed("workers", now.broken.map(|part| format!("{part} ended"))),
             self.kafka(),
+            self.tenants(now.foreign),
         ]
     }
 
@@ -122,13 +143,24 @@ mod tests {
         let health = Health::new(None, false);
         let states = || health.checks().into_iter().map(|check| (check.name, check.state)).collect::<Vec<_>>();
         let (ok, failed) = (CheckState::Ok, CheckState::Failed);
-        assert_eq!(states(), [("draining", ok), ("store", ok), ("workers", ok), ("kafka", ok)]);
+        assert_eq!(states(), [("draining", ok), ("store", ok), ("workers", ok), ("kafka", ok), ("tenants", ok)]);
         health.suspended("no space at some path");
         assert_eq!(states()[1], ("store", failed));
         health.resumed();
         health.drain();
-        assert_eq!(states(), [("draining", failed), ("store", ok), ("workers", ok), ("kafka", ok)]);
+        assert_eq!(states(), [("draining", failed), ("store", ok), ("workers", ok), ("kafka", ok), ("tenants", ok)]);
     }
+
+    // C2.8
+    #[test]
+    fn events_of_other_tenants_degrade_and_are_told_once() {
+        let health = Health::new(None, false);
+        assert!(health.has_foreign_events());
+        assert!(!health.has_foreign_events());
+        let check = health.checks().into_iter().find(|check| check.name == "tenants").unwrap();
+        assert_eq!(check.state, CheckState::Degraded);
+    }
+
     // C13.1
     #[test]
     fn kafka_that_does_not_answer_degrades_and_fails_only_where_it_is_required() {

@@ -182,6 +182,9 @@ async fn begin(
     let source = settings.kafka.as_ref().filter(|_| work == Work::Everything).map(|_| Arc::<KafkaStatus>::default());
     let health = Arc::new(Health::new(source, settings.http.ready_requires_kafka));
     let telling = telling::Told::new(metrics.clone(), health.clone());
+    if engine.has_events_of_other_tenants() {
+        telling.foreign_events();
+    }
     let (writer, thread, claims) = writer::start(engine, clock.clone(), hub_clock, telling.clone())
         .map_err(DaemonError::io("the writer's thread"))?;
     let dispatch_stop = CancellationToken::new();

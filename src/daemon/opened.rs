@@ -4,7 +4,7 @@
 //! nor a wrong key is ever answered with a new one.
 
 use super::{DaemonError, chance, service};
-use crate::config::{KekFrom, Settings};
+use crate::config::{KekFrom, Settings, Tenancy};
 use crate::engine::Engine;
 use crate::engine::board::Board;
 use crate::entropy;
@@ -50,7 +50,12 @@ fn open_blocking(settings: &Settings, disk: FileDisk, clock: &dyn Clock) -> Resu
     let hub_clock = HubClock::start(last, clock);
     let board = Arc::new(Board::default());
     let now = hub_clock.now(clock);
-    let mut engine = Engine::open(store, board.clone(), settings.engine.clone(), chance()?, now)?;
+    let mut engine_settings = settings.engine.clone();
+    engine_settings.only_tenant = match &settings.tenancy {
+        Tenancy::Single(tenant) => Some(tenant.to_string().into()),
+        Tenancy::Multi => None,
+    };
+    let mut engine = Engine::open(store, board.clone(), engine_settings, chance()?, now)?;
     let envelope = Arc::new(Envelope::new(kek));
     if !engine.bind_kek(envelope.check_value())? {
         return Err(DaemonError::KekMismatch);

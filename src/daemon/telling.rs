@@ -21,6 +21,17 @@ impl Told {
     }
 }
 
+impl Told {
+    /// A single-tenant hub has events of others (C2.8): told once.
+    pub(super) fn foreign_events(&self) {
+        if self.health.has_foreign_events() {
+            tracing::warn!(
+                "events of other tenants than TENANT_ID are stored; a single-tenant hub can never deliver them"
+            );
+        }
+    }
+}
+
 impl Telling for Told {
     fn committed(&self, counts: &Counts, size: usize, took: Duration) {
         self.metrics.committed(counts, size, took);
@@ -29,6 +40,9 @@ impl Telling for Told {
         }
         if counts.breakers_opened > 0 {
             tracing::warn!(count = counts.breakers_opened, "breakers opened: destinations fail repeatedly");
+        }
+        if counts.of_other_tenants > 0 {
+            self.foreign_events();
         }
         if counts.dedup_conflicts > 0 {
             tracing::warn!(

@@ -100,6 +100,8 @@ impl Core {
             self.lanes.look(sub.no, now);
         }
         counts.accepted += 1;
+        counts.of_other_tenants +=
+            u64::from(self.settings.only_tenant.as_ref().is_some_and(|only| *only != event.tenant));
         counts.jobs += matched.len() as u64;
         let jobs = u32::try_from(matched.len()).unwrap_or(u32::MAX);
         if jobs > 0 {

@@ -247,6 +247,11 @@ impl Tenants {
         self.numbers.get(name).copied()
     }
 
+    /// Whether another tenant than that one has events.
+    pub(super) fn has_events_of_others(&self, only: &str) -> bool {
+        self.rows.iter().any(|row| row.name != only && row.last_seq > Seq(0))
+    }
+
     /// Its number, given out on first sight.
     pub(super) fn number(&mut self, name: &str) -> TenantNo {
         if let Some(no) = self.find(name) {

@@ -47,6 +47,8 @@ pub struct EngineSettings {
     pub poison_max_bytes: u64,
     /// How long poison records are kept, in milliseconds (C2.7).
     pub poison_retention_ms: u64,
+    /// The one tenant of a single-tenant hub; events of others are stored and counted, and can never be delivered (C2.8).
+    pub only_tenant: Option<Box<str>>,
     /// Memory for bodies of events just stored, so that their first attempt need not read them again.
     pub recent_bytes: usize,
     /// Bugs planted by the simulator to show that it would see them.
@@ -134,6 +136,8 @@ pub struct Counts {
     pub stale_settles: u64,
     /// Breakers that opened.
     pub breakers_opened: u64,
+    /// Events of other tenants than the one of a single-tenant hub (C2.8).
+    pub of_other_tenants: u64,
 }
 
 /// The store and everything the writer knows.
@@ -197,6 +201,11 @@ impl Engine {
         let hub = &self.core.hub;
         self.store.write(|txn| txn.put_hub_row(hub))?;
         Ok(true)
+    }
+
+    /// Whether events of other tenants than the one of a single-tenant hub are stored (C2.8).
+    pub fn has_events_of_other_tenants(&self) -> bool {
+        self.core.settings.only_tenant.as_deref().is_some_and(|only| self.core.tenants.has_events_of_others(only))
     }
 
     /// What keys the delivery ids (C9.3).

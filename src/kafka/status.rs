@@ -92,6 +92,20 @@ impl KafkaStatus {
         problems
     }
 
+    /// Topics of which every record that was judged came without a tenant: nothing of them can ever be delivered (C2.8).
+    pub fn topics_without_tenant(&self) -> Vec<Arc<str>> {
+        let mut topics: BTreeMap<&Arc<str>, (u64, u64)> = BTreeMap::new();
+        let shown = self.read();
+        for ((topic, _), status) in &shown.partitions {
+            let facts = status.facts();
+            let (judged, without) = topics.entry(topic).or_default();
+            *judged += facts.judged;
+            *without += facts.without_tenant;
+        }
+        let lost = topics.into_iter().filter(|(_, (judged, without))| *judged > 0 && judged == without);
+        lost.map(|(topic, _)| topic.clone()).collect()
+    }
+
     /// Every partition that is followed.
     pub fn partitions(&self) -> Vec<(Arc<str>, i32, PartitionFacts)> {
         let shown = self.read();
@@ -215,6 +229,10 @@ pub struct PartitionFacts {
     pub last_record: Option<Timestamp>,
     /// The last error, in words for the operator; stays when it has passed.
     pub last_error: Option<String>,
+    /// Records judged since the start, system events left out.
+    pub judged: u64,
+    /// Of these, the ones without a tenant.
+    pub without_tenant: u64,
 }
 
 impl PartitionFacts {

@@ -91,12 +91,15 @@ impl PartitionReader {
         // An answer that comes while the hub stops is waited for: it comes soon, and what is stored is then known.
         match self.source.inbox.admit(Admit { from: AdmitFrom::Partition(step), records }).await {
             Ok(admitted) => {
+                let (judged, without_tenant) = tally.judged();
                 tally.count(&self.source);
                 self.note_duplicates(&admitted, place.next, next);
                 self.place = Some(Place { stored: Some(next), next, leader_epoch, between_batches });
                 self.backoff.reset();
                 let mut facts = self.partition.status.facts();
                 (facts.position, facts.leader_epoch) = (Some(next), leader_epoch);
+                facts.judged += judged;
+                facts.without_tenant += without_tenant;
                 if facts.state == PartitionState::Waiting {
                     facts.state = PartitionState::Reading;
                 }
@@ -163,6 +166,12 @@ impl Tally {
             }
         }
         tally
+    }
+
+    /// Records that might have become events, and how many of them named no tenant (C2.8).
+    fn judged(&self) -> (u64, u64) {
+        let without = self.quarantined.iter().filter(|reason| **reason == Reason::MissingTenant).count();
+        ((self.accepted + self.quarantined.len()) as u64, without as u64)
     }
 
     fn count(self, source: &Source) {

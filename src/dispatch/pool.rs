@@ -7,7 +7,7 @@ use crate::model::event::Event;
 use crate::model::ids::{ClaimNo, Generation, SubNo};
 use crate::model::job::{Claim, Outcome, Settle};
 use crate::time::HubTime;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 /// What the pool is bounded by.
@@ -151,7 +151,8 @@ impl Pool {
     fn expire(&mut self, now: HubTime, steps: &mut Vec<Step>) {
         let lease = self.settings.lease_ms;
         let over = |(no, begun): (&ClaimNo, &Begun)| (now.since_ms(begun.since) > lease).then_some(*no);
-        let expired: Vec<ClaimNo> = self.begun.iter().filter_map(over).collect();
+        // In the order of their numbers, so that the same claims give the same steps.
+        let expired: BTreeSet<ClaimNo> = self.begun.iter().filter_map(over).collect();
         for no in expired {
             steps.push(Step::Abandon(no));
             self.ended(no, Outcome::Crashed, steps);

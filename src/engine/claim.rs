@@ -11,11 +11,18 @@ use crate::time::HubTime;
 use std::collections::HashMap;
 
 impl Core {
-    pub(super) fn claim(&mut self, txn: &mut Txn<'_>, now: HubTime, claims: &mut Vec<Claim>) -> Result<(), StoreError> {
+    /// Whether a lane had to stop at its part of this commit although slots are free: it goes on in the next.
+    pub(super) fn claim(
+        &mut self,
+        txn: &mut Txn<'_>,
+        now: HubTime,
+        claims: &mut Vec<Claim>,
+    ) -> Result<bool, StoreError> {
         self.lanes.wake(now);
         let mut passed = Vec::new();
         let mut taken: HashMap<SubNo, u32> = HashMap::new();
         let slots = self.claim_slots();
+        let mut cut_short = false;
         while let Some(next) = self.lanes.next(now, slots, &mut passed) {
             let key = JobKey { log: next.log, sub: next.sub };
             let Some(job) = txn.job(key)? else {
@@ -55,13 +62,14 @@ impl Core {
             let of_lane = taken.entry(next.sub).or_default();
             *of_lane += 1;
             if *of_lane >= self.settings.claim_batch {
+                cut_short = true;
                 self.lanes.pass(next.sub, now, &mut passed);
             } else {
                 self.lanes.look(next.sub, now);
             }
         }
         self.lanes.restore(passed);
-        Ok(())
+        Ok(cut_short && self.lanes.open() < slots)
     }
 
     /// The suspect that ran alone has ended: others may (C5.6).

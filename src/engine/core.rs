@@ -3,6 +3,7 @@
 use super::command::{HubState, LaneState};
 use super::lanes::Lanes;
 use super::matcher::Matcher;
+use super::open::OpenClaims;
 use super::{Applied, Batch, Counts, EngineSettings};
 use crate::engine::board::Board;
 use crate::entropy::Entropy;
@@ -30,7 +31,7 @@ pub(super) struct Core {
     pub(super) matcher: Matcher,
     pub(super) lanes: Lanes,
     /// Claims whose attempts are with the pool.
-    pub(super) open: BTreeMap<ClaimNo, OpenJob>,
+    pub(super) open: OpenClaims,
     pub(super) fills: BTreeMap<SubNo, FillRow>,
     pub(super) doomed: VecDeque<Doomed>,
     pub(super) recent: Recent,
@@ -90,7 +91,7 @@ impl Core {
             keys: BTreeMap::new(),
             matcher: Matcher::default(),
             lanes: Lanes::default(),
-            open: BTreeMap::new(),
+            open: OpenClaims::default(),
             fills: BTreeMap::new(),
             doomed: VecDeque::new(),
             recent,
@@ -121,14 +122,15 @@ impl Core {
         }
         applied.more = self.bulk(txn, now)?;
         if self.claiming {
-            self.claim(txn, now, &mut applied.claims)?;
+            applied.more |= self.claim(txn, now, &mut applied.claims)?;
         }
         self.tenants.flush(txn)?;
         if txn.changed() {
             self.hub.hub_time = now;
             txn.put_hub_row(&self.hub)?;
         }
-        applied.wake_at = self.lanes.next_timer();
+        // Timers are for claims: who claims nothing any more would be woken for nothing, again and again.
+        applied.wake_at = if self.claiming { self.lanes.next_timer() } else { None };
         Ok(applied)
     }
 
@@ -136,7 +138,9 @@ impl Core {
         self.fill_some(txn, now)?;
         self.bury_some(txn)?;
         self.sweep(txn, now)?;
-        Ok(!self.fills.is_empty() || !self.doomed.is_empty())
+        // A fill that waits for room is looked at with whatever makes room: asking for another turn would only turn in circles.
+        let fills = !self.fills.is_empty() && self.lanes.pending() < self.settings.pending_max;
+        Ok(fills || !self.doomed.is_empty())
     }
 
     pub(super) fn stop_claiming(&mut self) {
@@ -151,8 +155,8 @@ impl Core {
 
     /// A release for every open claim.
     pub(super) fn open_claims(&self) -> Vec<Settle> {
-        let release = |(claim, open): (&ClaimNo, &OpenJob)| Settle {
-            claim: *claim,
+        let release = |(claim, open): (ClaimNo, &OpenJob)| Settle {
+            claim,
             key: open.key,
             generation: open.generation,
             outcome: Outcome::Released,

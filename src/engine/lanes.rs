@@ -2,8 +2,8 @@
 //!
 //! All of it is in memory and can be rebuilt from the store by one pass over the jobs; only the writer touches it. Lanes whose last
 //! attempts failed or were slow stand in a ring of their own, so that leaving them aside costs nothing (C5.5).
-//! Invariants: a lane stands in one ring at most once; a tenant stands in a ring as long as a lane of it does; the counts of what is
-//! in flight (hub, tenant, destination, slow lanes) are the sums over the lanes.
+//! Invariants: a lane stands in one ring at most once, a slow one in that of the slow; a tenant stands in a ring as long as a lane of it
+//! does; the counts of what is in flight (hub, tenant, destination, slow lanes) are the sums over the lanes.
 
 use super::lane::{Lane, NEVER, Readiness, Taken};
 use crate::engine::command::BreakerState;
@@ -62,6 +62,16 @@ impl Ring {
             self.tenants.push_back(tenant);
         }
         lanes.push_back(sub);
+    }
+
+    /// Takes a lane out before its turn.
+    fn remove(&mut self, tenant: TenantNo, sub: SubNo) {
+        let Some(lanes) = self.lanes.get_mut(&tenant) else { return };
+        lanes.retain(|other| *other != sub);
+        if lanes.is_empty() {
+            self.lanes.remove(&tenant);
+            self.tenants.retain(|other| *other != tenant);
+        }
     }
 
     /// The next tenant's next lane; the tenant goes to the end of the ring.
@@ -293,6 +303,14 @@ impl Lanes {
                     self.slow_open -= lane.open
                 }
                 lane.slow = slow;
+                if lane.in_ring {
+                    let (from, to) = match slow {
+                        true => (&mut self.ring, &mut self.slow_ring),
+                        false => (&mut self.slow_ring, &mut self.ring),
+                    };
+                    from.remove(lane.tenant, sub);
+                    to.push(lane.tenant, sub);
+                }
             }
             self.open -= 1;
             self.dests[lane.dest.0 as usize].open -= 1;

@@ -2,10 +2,10 @@
 //!
 //! Invariant: no decision rests on memory that a failed commit may have made wrong; all of it is rebuilt here from what is stored.
 
-use super::core::{Core, Doomed, Effects, OpenJob, Tenants};
+use super::core::{Core, Doomed, Effects, Tenants};
 use super::lane::{Bucket, Lane};
 use super::lanes::Lanes;
-use crate::model::ids::{ClaimNo, Generation, LogNo, SubNo};
+use crate::model::ids::{Generation, LogNo, SubNo};
 use crate::model::job::{Cause, DeadReason, Job, JobKey};
 use crate::model::limits::{HOLD_MAX_MS, RETRY_STEP_MAX_MS};
 use crate::model::subscription::{DeliveryOrder, Subscription};
@@ -14,7 +14,7 @@ use crate::store::StoreError;
 use crate::store::rows::{ClaimRow, HubRow};
 use crate::store::txn::Txn;
 use crate::time::HubTime;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Who held the claims that are found.
@@ -35,19 +35,20 @@ impl Core {
         before: Before,
         effects: &mut Effects,
     ) -> Result<(), StoreError> {
-        let handed_out = std::mem::take(&mut self.open);
+        self.open.roll_back();
         self.hub = hub;
         self.tenants = Tenants::load(txn.tenants()?)?;
         self.recent.clear();
         self.load_subscriptions(txn, now, effects)?;
         self.load_blocks(txn, now)?;
-        self.load_claims(txn, now, before, handed_out)?;
+        self.load_claims(txn, now, before)?;
         self.load_jobs(txn, now)?;
         for (_, key) in txn.api_keys()? {
             effects.keys.push(key.clone());
             self.keys.insert(key.id, key);
         }
-        let subs: Vec<SubNo> = self.subs.keys().copied().collect();
+        // In the order of their numbers, so that the same store gives the same turns.
+        let subs: BTreeSet<SubNo> = self.subs.keys().copied().collect();
         for sub in subs {
             self.lanes.look(sub, now);
         }
@@ -57,12 +58,14 @@ impl Core {
     fn load_subscriptions(&mut self, txn: &mut Txn<'_>, now: HubTime, effects: &mut Effects) -> Result<(), StoreError> {
         let generations: HashMap<SubNo, Generation> =
             self.lanes.iter().map(|(sub, lane)| (sub, lane.generation)).collect();
+        // Before anything is forgotten: were this reading to fail, the next one must find the generations.
+        let rows = txn.subscriptions()?;
         self.lanes = Lanes::default();
         self.matcher.clear();
         self.subs.clear();
         self.sub_numbers.clear();
         self.keys.clear();
-        for (no, mut subscription) in txn.subscriptions()? {
+        for (no, mut subscription) in rows {
             // A hold may have raised it in memory only; claims under the older one must stay refused.
             let raised = generations.get(&no).copied().unwrap_or_default();
             subscription.generation = subscription.generation.max(raised);
@@ -134,16 +137,11 @@ impl Core {
         Ok(())
     }
 
-    fn load_claims(
-        &mut self,
-        txn: &mut Txn<'_>,
-        now: HubTime,
-        before: Before,
-        mut handed_out: BTreeMap<ClaimNo, OpenJob>,
-    ) -> Result<(), StoreError> {
+    fn load_claims(&mut self, txn: &mut Txn<'_>, now: HubTime, before: Before) -> Result<(), StoreError> {
         self.lanes.alone = None;
+        let mut still_open = Vec::new();
         for (no, row) in txn.claims()? {
-            match (before, handed_out.remove(&no)) {
+            match (before, self.open.get(no).copied()) {
                 (Before::ThisProcess, Some(open)) => {
                     self.lanes.count_open(row.key.sub);
                     if open.alone {
@@ -152,7 +150,7 @@ impl Core {
                     if open.probes {
                         self.lanes.begin_probe(row.key.sub, no);
                     }
-                    self.open.insert(no, open);
+                    still_open.push((no, open));
                 }
                 // Stored, but never handed out: the commit that made it was thought to have failed. Nobody began it.
                 (Before::ThisProcess, None) => txn.remove_claim(no)?,
@@ -162,6 +160,8 @@ impl Core {
                 }
             }
         }
+        // Only now: were this reading to fail, the next one must find what was handed out.
+        self.open = still_open.into_iter().collect();
         #[cfg(feature = "planted-bugs")]
         if before == Before::AnotherProcess && self.planted(super::PlantedBug::UnclaimedBlamed) {
             self.blame_everyone(txn)?;
@@ -184,7 +184,7 @@ impl Core {
     }
 
     fn load_jobs(&mut self, txn: &mut Txn<'_>, now: HubTime) -> Result<(), StoreError> {
-        let claimed: HashSet<JobKey> = self.open.values().map(|open| open.key).collect();
+        let claimed: HashSet<JobKey> = self.open.iter().map(|(_, open)| open.key).collect();
         let mut orphans: BTreeMap<SubNo, Vec<LogNo>> = BTreeMap::new();
         let (lanes, fills) = (&mut self.lanes, &self.fills);
         txn.each_job(|key, job| {

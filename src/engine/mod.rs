@@ -14,6 +14,7 @@ mod lanes;
 mod load;
 mod manage;
 mod matcher;
+mod open;
 mod settle;
 mod sweep;
 
@@ -183,6 +184,7 @@ impl Engine {
         let core = &mut self.core;
         let mut effects = core::Effects::default();
         let applied = self.store.write(|txn| core.apply(txn, now, wall, batch, &mut effects))?;
+        core.open.committed();
         effects.show_on(&self.board);
         batch.settles.clear();
         Ok(applied)

@@ -29,8 +29,8 @@ impl Core {
         effects: &mut Effects,
         counts: &mut Counts,
     ) -> Result<(), StoreError> {
-        let known = self.open.get(&settle.claim).is_some_and(|open| open.key == settle.key);
-        let Some(open) = known.then(|| self.open.remove(&settle.claim)).flatten() else {
+        let known = self.open.get(settle.claim).is_some_and(|open| open.key == settle.key);
+        let Some(open) = known.then(|| self.open.remove(settle.claim)).flatten() else {
             counts.stale_settles += 1;
             return Ok(());
         };
@@ -45,7 +45,7 @@ impl Core {
         if let Some(job) = txn.job(settle.key)? {
             self.settle_job(txn, now, settle, job, open, effects, counts)?;
         }
-        self.move_breaker(txn, now, settle, open, counts)?;
+        self.move_breaker(txn, now, settle, open, effects, counts)?;
         self.end_alone(settle.key, now);
         self.lanes.look(sub, now);
         Ok(())
@@ -194,6 +194,7 @@ impl Core {
         now: HubTime,
         settle: &Settle,
         open: OpenJob,
+        effects: &mut Effects,
         counts: &mut Counts,
     ) -> Result<(), StoreError> {
         let Some(lane) = self.lanes.get(settle.key.sub) else { return Ok(()) };
@@ -230,6 +231,12 @@ impl Core {
         let row = (!is_closed).then_some(dest.breaker);
         txn.set_breaker(tenant, &name, row.as_ref())?;
         counts.breakers_opened += u64::from(was_closed);
+        if opened && was_closed {
+            // Claims not yet begun go back (C5.4).
+            for sub in self.lanes.dest(no).lanes.clone() {
+                self.raise_generation(sub, effects);
+            }
+        }
         self.lanes.look_at_dest(no, now);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What ends: rows of deleted subscriptions, remembered answers and old poison records, a bounded number a commit.
 
-use super::core::{Core, Doomed};
-use crate::model::ids::SubNo;
+use super::core::{Core, Doomed, OpenJob};
+use crate::model::ids::{ClaimNo, SubNo};
 use crate::model::job::JobKey;
 use crate::model::limits::BULK_ROWS_PER_COMMIT;
 use crate::store::StoreError;
@@ -19,10 +19,10 @@ impl Core {
         self.end_probes_of(sub, now);
         let mut logs = Vec::new();
         let claimed: Vec<_> =
-            self.open.iter().filter(|(_, open)| open.key.sub == sub).map(|(no, o)| (*no, *o)).collect();
+            self.open.iter().filter(|(_, open)| open.key.sub == sub).map(|(no, open)| (no, *open)).collect();
         for (no, open) in claimed {
             // Whoever has it will settle a claim that is gone, which changes nothing.
-            self.open.remove(&no);
+            self.open.remove(no);
             txn.remove_claim(no)?;
             logs.push(open.key.log);
             self.end_alone(open.key, now);
@@ -41,8 +41,10 @@ impl Core {
     /// A probe of this subscription's destination says nothing any more: another lane may probe it (C7.2).
     pub(super) fn end_probes_of(&mut self, sub: SubNo, now: HubTime) {
         let Some(dest_no) = self.lanes.get(sub).map(|lane| lane.dest) else { return };
-        for open in self.open.values_mut().filter(|open| open.key.sub == sub && open.probes) {
-            open.probes = false;
+        let probes = |(_, open): &(ClaimNo, &OpenJob)| open.key.sub == sub && open.probes;
+        let probing: Vec<_> = self.open.iter().filter(probes).map(|(no, open)| (no, *open)).collect();
+        for (no, open) in probing {
+            self.open.insert(no, OpenJob { probes: false, ..open });
             let dest = self.lanes.dest_mut(dest_no);
             dest.breaker = dest.breaker.probe_ended_without_outcome(now);
         }

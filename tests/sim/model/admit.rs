@@ -1,0 +1,122 @@
+//! New records, as C3 and C4 tell it.
+
+use super::{AskAdmit, EventModel, Job, Model, Record, State, Sub};
+use std::sync::Arc;
+use streaming_hub::engine::command::{AdmitResult, Refusal};
+use streaming_hub::model::event::Event;
+use streaming_hub::model::ids::{Seq, SubNo};
+use streaming_hub::model::job::Cause;
+use streaming_hub::model::subscription::{EventPattern, Spec};
+use streaming_hub::time::HubTime;
+
+impl Model {
+    pub(super) fn admit(&mut self, now: HubTime, admit: &AskAdmit) -> Result<Vec<AdmitResult>, Refusal> {
+        if self.waiting() >= self.rules.pending_max && !admit.records.is_empty() {
+            return Err(Refusal::BacklogFull);
+        }
+        if let Some(step) = &admit.from {
+            let key = (step.topic.clone(), step.topic_id, step.partition);
+            let stored = self.positions.get(&key).copied();
+            if stored != step.from {
+                return Err(Refusal::PositionMoved { stored });
+            }
+            self.positions.insert(key, step.next);
+            self.gaps += step.gaps.len();
+        }
+        let results = admit.records.iter().map(|record| match record {
+            Record::Event(event) => self.admit_event(now, event),
+            Record::Dropped => AdmitResult::Dropped,
+            Record::Poison { .. } => {
+                self.poison += 1;
+                AdmitResult::Quarantined
+            }
+        });
+        Ok(results.collect())
+    }
+
+    fn admit_event(&mut self, now: HubTime, event: &Arc<Event>) -> AdmitResult {
+        let tenant = event.tenant.to_string();
+        let id = (tenant.clone(), event.id);
+        if let Some(seq) = self.ids.get(&id) {
+            self.totals.duplicates += 1;
+            let stored = &self.tenants[&tenant][seq.0 as usize - 1];
+            return AdmitResult::Duplicate { seq: Some(*seq), conflict: stored.event.body != event.body };
+        }
+        let seq = Seq(self.last_seq(&tenant) + 1);
+        self.ids.insert(id, seq);
+        let wants = |(_, sub): &(&SubNo, &Sub)| sub.is_live() && sub.tenant == tenant && wants(&sub.spec, event);
+        let matched: Vec<SubNo> = self.subs.iter().filter(wants).map(|(no, _)| *no).collect();
+        for no in &matched {
+            let delay = self.schedule(*no)[0];
+            let due = now.plus_ms(delay);
+            self.jobs.insert((*no, seq), Job::new(Cause::Match, due));
+        }
+        self.totals.events += 1;
+        self.totals.jobs += matched.len() as u64;
+        let jobs = u32::try_from(matched.len()).unwrap();
+        let events = self.tenants.entry(tenant).or_default();
+        events.push(EventModel { event: event.clone(), stored_at: now, matched: matched.into_iter().collect() });
+        AdmitResult::Stored { seq, jobs }
+    }
+
+    /// One `start_from` a commit is worked on: the one with the lowest number.
+    pub(super) fn fill_one(&mut self, now: HubTime) {
+        let Some(no) = self.subs.iter().find(|(_, sub)| sub.fill.is_some() && !sub.deleted).map(|(no, _)| *no) else {
+            return;
+        };
+        if self.waiting() >= self.rules.pending_max {
+            return;
+        }
+        let Some(sub) = self.subs.get_mut(&no) else { return };
+        let tenant = sub.tenant.clone();
+        for seq in sub.fill.take().unwrap_or_default() {
+            self.jobs.insert((no, seq), Job::new(Cause::Match, now));
+            self.tenants.get_mut(&tenant).unwrap()[seq.0 as usize - 1].matched.insert(no);
+            self.totals.jobs += 1;
+        }
+    }
+
+    /// A subscription's steps (C6.2).
+    pub fn schedule(&self, sub: SubNo) -> Vec<u64> {
+        let own = self.subs.get(&sub).and_then(|sub| sub.spec.retry_schedule.clone());
+        own.unwrap_or_else(|| self.rules.schedule.clone())
+    }
+}
+
+impl Job {
+    /// A job that was not attempted yet.
+    pub fn new(cause: Cause, due: HubTime) -> Self {
+        Self {
+            state: State::Waiting,
+            cause,
+            due: (due, due),
+            steps: 0,
+            reclaims: 0,
+            first_attempt: None,
+            fresh: cause == Cause::Match,
+            first_begun: false,
+            begun: 0,
+            lost: 0,
+        }
+    }
+}
+
+/// C4.1, in other words than the product's.
+pub(super) fn wants(spec: &Spec, event: &Event) -> bool {
+    let event_type = format!("{}.{}", event.resource, event.event);
+    let by_type = spec.event_types.iter().any(|pattern| match pattern {
+        EventPattern::Exact(resource, of) => format!("{resource}.{of}") == event_type,
+        EventPattern::Resource(resource) => event_type.starts_with(&format!("{resource}.")),
+        EventPattern::Event(of) => event_type.ends_with(&format!(".{of}")),
+        EventPattern::All => true,
+    });
+    let by_origin = match &spec.origin {
+        Some(origin) => **origin == *event.source,
+        None => true,
+    };
+    let by_major = match spec.schema_major {
+        Some(major) => major == event.schema_major,
+        None => true,
+    };
+    by_type && by_origin && by_major
+}

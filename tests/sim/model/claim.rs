@@ -1,0 +1,219 @@
+//! Claims, attempts, and what a crash does to them, as C5 tells it.
+
+use super::breaker::BreakerModel;
+use super::{Answers, ClaimModel, Held, Job, Model, State, Violation};
+use crate::hold;
+use streaming_hub::model::ids::{ClaimNo, Seq, SubNo};
+use streaming_hub::model::job::{Cause, DeadReason};
+use streaming_hub::model::subscription::DeliveryOrder;
+use streaming_hub::time::HubTime;
+
+/// A claim as it was answered or found.
+#[derive(Debug, Clone, Copy)]
+pub struct Claimed {
+    pub no: ClaimNo,
+    pub sub: SubNo,
+    pub seq: Seq,
+}
+
+impl Model {
+    /// A claim was handed out: whether it may be, by every rule.
+    pub fn claimed(&mut self, now: HubTime, claimed: Claimed) -> Held {
+        self.may_claim(now, claimed)?;
+        self.take(claimed, true);
+        Ok(())
+    }
+
+    /// A claim was found of a batch whose outcome was not known; nobody was given it.
+    pub fn found(&mut self, claimed: Claimed) -> Held {
+        let Claimed { no, sub, seq } = claimed;
+        let job = self.jobs.get(&(sub, seq));
+        hold!(
+            job.is_some_and(|job| job.state == State::Waiting),
+            "invariant 12: claim {no} is stored for a job that is not waiting: {sub}/{seq} {job:?}"
+        );
+        self.take(claimed, false);
+        Ok(())
+    }
+
+    fn take(&mut self, claimed: Claimed, handed_out: bool) {
+        let Claimed { no, sub, seq } = claimed;
+        let job = self.jobs.get_mut(&(sub, seq)).unwrap();
+        job.state = State::Claimed(no);
+        let alone = job.reclaims >= 2;
+        let destination = self.subs[&sub].destination();
+        let breaker = self.breakers.entry(destination).or_insert(BreakerModel::Closed { failures: 0 });
+        let probes = !matches!(breaker, BreakerModel::Closed { .. });
+        if let BreakerModel::Open { cooling, .. } = *breaker {
+            *breaker = BreakerModel::Probing { claim: no, cooling };
+        }
+        let changes = self.subs[&sub].changes;
+        self.claims.insert(no, ClaimModel { sub, seq, changes, alone, probes, handed_out, begun: false });
+        self.next_claim = self.next_claim.max(no.0 + 1);
+    }
+
+    fn may_claim(&self, now: HubTime, claimed: Claimed) -> Held {
+        let Claimed { no, sub: sub_no, seq } = claimed;
+        let what = format!("claim {no} of {sub_no}/{seq} at {}", now.0);
+        hold!(no.0 >= self.next_claim, "{what}: its number is not new");
+        let Some(sub) = self.subs.get(&sub_no) else { return Err(Violation(format!("{what}: no such subscription"))) };
+        let Some(job) = self.jobs.get(&(sub_no, seq)) else {
+            return Err(Violation(format!("C4.1 C4.4: {what}: it was never matched")));
+        };
+        hold!(job.state == State::Waiting, "invariant 12: {what}: the job is {:?}", job.state);
+        hold!(sub.is_live(), "C5.4: {what}: the subscription is not live");
+        hold!(sub.fill.is_none(), "C4.8: {what}: older events are still being matched");
+        hold!(job.due.0 <= now, "invariant 10: {what}: it is not due before {}", job.due.0.0);
+        hold!(sub.hold_until <= now, "C9.6: {what}: held until {}", sub.hold_until.0);
+        let breaker = self.breakers.get(&sub.destination()).copied();
+        hold!(breaker.is_none_or(|breaker| breaker.lets_through(now)), "C7.1: {what}: the breaker is {breaker:?}");
+        let open = self.claims.values().filter(|claim| claim.sub == sub_no).count();
+        hold!(open < sub.in_flight_max(), "C5.4: {what}: {open} are in flight already");
+        self.has_its_turn(sub_no, seq, job, &what)?;
+        self.has_room(sub_no, &what)
+    }
+
+    /// Order within the lane (C5.4), and suspects one at a time (C5.6).
+    fn has_its_turn(&self, sub_no: SubNo, seq: Seq, job: &Job, what: &str) -> Held {
+        let sub = &self.subs[&sub_no];
+        let waiting = || self.lane(sub_no).filter(|(_, job)| job.state == State::Waiting);
+        if job.reclaims >= 2 {
+            let other = self.claims.values().find(|claim| claim.alone);
+            hold!(other.is_none(), "C5.6: {what}: another suspect runs: {other:?}");
+        } else {
+            let suspect = waiting().find(|(_, job)| job.reclaims >= 2).map(|(seq, _)| seq);
+            hold!(suspect.is_none(), "C5.6: {what}: the suspect {suspect:?} comes first in its lane");
+        }
+        if job.fresh {
+            let first = waiting().find(|(_, job)| job.fresh).map(|(seq, _)| seq);
+            hold!(first == Some(seq), "invariant 9: {what}: the head is {first:?}");
+        }
+        if sub.spec.delivery_order == DeliveryOrder::Strict && job.cause == Cause::Match {
+            let first = waiting().find(|(_, job)| job.cause == Cause::Match).map(|(seq, _)| seq);
+            hold!(first == Some(seq), "invariant 9: {what}: strict, and {first:?} is not done");
+        }
+        Ok(())
+    }
+
+    /// Free slots, and the shares of tenant, destination and slow lanes (C5.5).
+    fn has_room(&self, sub_no: SubNo, what: &str) -> Held {
+        let room = self.room(sub_no);
+        hold!(room.free > 0, "C5.5: {what}: all {} slots are taken", self.rules.slots);
+        hold!(room.of_tenant < room.free, "C5.5: {what}: its tenant has {} of {} free", room.of_tenant, room.free);
+        hold!(
+            room.of_destination < room.free,
+            "C5.5: {what}: its destination has {} of {} free",
+            room.of_destination,
+            room.free
+        );
+        let slow = self.subs[&sub_no].slow;
+        hold!(!slow || room.slow < (self.rules.slots / 2).max(1), "C5.5: {what}: slow lanes have {}", room.slow);
+        Ok(())
+    }
+
+    pub(crate) fn room(&self, sub_no: SubNo) -> Room {
+        let sub = &self.subs[&sub_no];
+        let count = |has: &dyn Fn(&super::Sub) -> bool| {
+            u32::try_from(self.claims.values().filter(|claim| has(&self.subs[&claim.sub])).count()).unwrap()
+        };
+        let taken = count(&|_| true);
+        Room {
+            free: self.rules.slots.saturating_sub(taken),
+            of_tenant: count(&|other| other.tenant == sub.tenant),
+            of_destination: count(&|other| other.destination() == sub.destination()),
+            slow: count(&|other| other.slow),
+        }
+    }
+
+    /// An attempt begins: whether it may (invariants 9 and 12).
+    pub fn begins(&mut self, no: ClaimNo) -> Result<(SubNo, Seq), Violation> {
+        let Some(claim) = self.claims.get_mut(&no) else {
+            return Err(Violation(format!("invariant 12: an attempt begins for claim {no}, which is gone")));
+        };
+        let key = (claim.sub, claim.seq);
+        let what = format!("the attempt of {}/{} (claim {no})", key.0, key.1);
+        hold!(!claim.begun, "invariant 12: {what} begins twice");
+        claim.begun = true;
+        let changes = claim.changes;
+        let sub = self.subs.get_mut(&key.0).unwrap();
+        hold!(changes == sub.changes, "C5.5: {what} begins under a state that changed before");
+        let job = self.jobs.get_mut(&key).unwrap();
+        job.begun += 1;
+        if job.cause == Cause::Match {
+            let ordered = sub.spec.delivery_order != DeliveryOrder::Parallel;
+            if !job.first_begun {
+                hold!(
+                    !ordered || key.1 > sub.first_begun,
+                    "invariant 9: {what} is the first, after {}",
+                    sub.first_begun
+                );
+                sub.first_begun = sub.first_begun.max(key.1);
+            }
+            if sub.spec.delivery_order == DeliveryOrder::Strict {
+                hold!(key.1 >= sub.last_begun, "invariant 9: {what}: strict, and {} was sent", sub.last_begun);
+            }
+            sub.last_begun = key.1;
+        }
+        job.first_begun = true;
+        Ok(key)
+    }
+
+    /// The process died and another one has read the store: claimed jobs are suspects, nothing else is (C5.6).
+    pub fn restarted(&mut self) {
+        let mut dead = Answers::default();
+        for (_, claim) in std::mem::take(&mut self.claims) {
+            let key = (claim.sub, claim.seq);
+            let job = self.jobs.get_mut(&key).unwrap();
+            job.state = State::Waiting;
+            job.lost += u32::from(claim.begun);
+            if job.reclaims < 2 || claim.alone {
+                job.reclaims += 1;
+            }
+            if job.reclaims >= self.rules.poison_threshold {
+                self.die(key, DeadReason::Poison, &mut dead);
+            }
+        }
+        self.read_again();
+    }
+
+    /// The same process has read the store again: what it handed out goes on.
+    pub fn reopened(&mut self) {
+        let never: Vec<ClaimNo> =
+            self.claims.iter().filter(|(_, claim)| !claim.handed_out).map(|(no, _)| *no).collect();
+        for no in never {
+            if let Some(claim) = self.claims.remove(&no) {
+                self.jobs.get_mut(&(claim.sub, claim.seq)).unwrap().state = State::Waiting;
+            }
+        }
+        self.read_again();
+    }
+
+    /// What is in memory only is forgotten.
+    fn read_again(&mut self) {
+        let probing: Vec<ClaimNo> = self.claims.iter().filter(|(_, claim)| claim.probes).map(|(no, _)| *no).collect();
+        for breaker in self.breakers.values_mut() {
+            *breaker = match *breaker {
+                BreakerModel::Closed { .. } => BreakerModel::Closed { failures: 0 },
+                BreakerModel::Probing { claim, cooling } if !probing.contains(&claim) => {
+                    BreakerModel::Open { until: HubTime(0), cooling }
+                }
+                BreakerModel::Open { .. } | BreakerModel::Probing { .. } => *breaker,
+            };
+        }
+        for sub in self.subs.values_mut() {
+            sub.slow = false;
+        }
+        for job in self.jobs.values_mut() {
+            job.fresh = job.steps == 0 && job.cause == Cause::Match && job.reclaims < 2;
+        }
+    }
+}
+
+/// What is taken of the slots.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    pub free: u32,
+    pub of_tenant: u32,
+    pub of_destination: u32,
+    pub slow: u32,
+}

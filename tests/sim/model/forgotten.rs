@@ -1,0 +1,52 @@
+//! Whether somebody waits who should not: the other half of every rule about who may be claimed.
+
+use super::breaker::BreakerModel;
+use super::{Job, Model, State, Sub};
+use streaming_hub::model::ids::{Seq, SubNo};
+use streaming_hub::model::job::Cause;
+use streaming_hub::model::subscription::DeliveryOrder;
+use streaming_hub::time::HubTime;
+
+impl Model {
+    /// A job that is due and may be claimed by every rule, when nobody is at work on it (invariants 10 and 14).
+    pub fn forgotten(&self, now: HubTime) -> Option<String> {
+        self.subs.keys().find_map(|no| {
+            let (seq, job) = self.claimable(*no, now)?;
+            Some(format!("job {no}/{seq} waits for nothing at {}: {job:?} {:?}", now.0, self.subs[no]))
+        })
+    }
+
+    fn claimable(&self, no: SubNo, now: HubTime) -> Option<(Seq, &Job)> {
+        let sub = &self.subs[&no];
+        let open = self.claims.values().filter(|claim| claim.sub == no).count();
+        let breaker = self.breakers.get(&sub.destination());
+        let blocked = !sub.is_live()
+            || sub.fill.is_some()
+            || open >= sub.in_flight_max()
+            || sub.hold_until > now
+            || breaker.is_some_and(|breaker: &BreakerModel| !breaker.lets_through(now))
+            // Tokens are not modelled.
+            || sub.spec.rate_limit.is_some();
+        if blocked || !self.has_free_slot(no, sub) {
+            return None;
+        }
+        let waiting = || self.lane(no).filter(|(_, job)| job.state == State::Waiting);
+        if waiting().any(|(_, job)| job.reclaims >= 2) && self.claims.values().any(|claim| claim.alone) {
+            return None;
+        }
+        let is_due = |job: &Job| job.due.1 <= now;
+        let strict = sub.spec.delivery_order == DeliveryOrder::Strict;
+        let head = waiting().find(|(_, job)| job.fresh && job.cause == Cause::Match);
+        let stuck = strict && waiting().any(|(_, job)| !job.fresh && job.cause == Cause::Match);
+        let retry = waiting().find(|(_, job)| !job.fresh && is_due(job));
+        retry.or(head.filter(|(_, job)| !stuck && is_due(job)))
+    }
+
+    fn has_free_slot(&self, no: SubNo, sub: &Sub) -> bool {
+        let room = self.room(no);
+        room.free > 0
+            && room.of_tenant < room.free
+            && room.of_destination < room.free
+            && (!sub.slow || room.slow < (self.rules.slots / 2).max(1))
+    }
+}

@@ -1,0 +1,187 @@
+//! Changes of subscriptions, as C4, C6.5 and C8.5 tell it.
+
+use super::admit::wants;
+use super::breaker::BreakerModel;
+use super::{Answer, Ask, AskChange, Job, Model, State, Sub};
+use streaming_hub::engine::command::Refusal;
+use streaming_hub::model::ids::{Seq, SubNo, SubscriptionId};
+use streaming_hub::model::job::Cause;
+use streaming_hub::model::subscription::{Sink, StartFrom};
+use streaming_hub::time::{HubTime, Timestamp};
+
+impl Model {
+    pub(super) fn manage(&mut self, now: HubTime, _wall: Timestamp, ask: &Ask) -> Result<Answer, Refusal> {
+        match ask {
+            Ask::Create { id, tenant, spec } => {
+                let no = SubNo(self.next_sub);
+                self.next_sub += 1;
+                self.tenants.entry(tenant.clone()).or_default();
+                let sub = Sub {
+                    id: *id,
+                    tenant: tenant.clone(),
+                    spec: spec.clone(),
+                    enabled: true,
+                    active: false,
+                    started: false,
+                    deleted: false,
+                    revision: 1,
+                    unmatched_from: None,
+                    changes: 0,
+                    moved_at: 0,
+                    hold_until: HubTime(0),
+                    slow: false,
+                    fill: None,
+                    first_begun: Seq(0),
+                    last_begun: Seq(0),
+                };
+                self.subs.insert(no, sub);
+                Ok(Answer::Subscription { revision: 1, live: false, skipped: None })
+            }
+            Ask::Change { id, tenant, if_revision, change } => {
+                let no = self.find_of(tenant, *id)?;
+                if if_revision.is_some_and(|revision| revision != self.subs[&no].revision) {
+                    return Err(Refusal::Stale);
+                }
+                self.change(now, no, change)
+            }
+            Ask::Delete { id, tenant } => {
+                let no = self.find_of(tenant, *id)?;
+                self.delete(now, no);
+                Ok(Answer::Deleted)
+            }
+            Ask::Redrive(which) => {
+                Ok(Answer::Redriven(self.redrive(now, which.iter().map(|(no, _, seq)| (*no, *seq)))))
+            }
+            Ask::Key(id) => {
+                self.keys.insert(*id);
+                Ok(Answer::Other)
+            }
+            Ask::Inspect(no) if self.subs.get(no).is_some_and(|sub| !sub.deleted) => Ok(Answer::Other),
+            Ask::Inspect(_) => Err(Refusal::NotFound),
+        }
+    }
+
+    fn find_of(&self, tenant: &str, id: SubscriptionId) -> Result<SubNo, Refusal> {
+        let no = self.find(id).ok_or(Refusal::NotFound)?;
+        if self.subs[&no].tenant == tenant { Ok(no) } else { Err(Refusal::NotFound) }
+    }
+
+    fn change(&mut self, now: HubTime, no: SubNo, change: &AskChange) -> Result<Answer, Refusal> {
+        let before = self.subs[&no].clone();
+        let mut after = before.clone();
+        let mut moved = false;
+        let mut lifted = false;
+        match change {
+            AskChange::Spec { spec, proven } => {
+                moved = url(&spec.sink) != url(&before.spec.sink);
+                after.active = before.active && (!moved || *proven);
+                after.spec = (**spec).clone();
+            }
+            AskChange::Pause if !before.enabled => return Ok(unchanged(&before)),
+            AskChange::Pause => after.enabled = false,
+            AskChange::Resume if before.enabled => return Ok(unchanged(&before)),
+            AskChange::Resume => after.enabled = true,
+            AskChange::Verified { url: probed } if *probed != url(&before.spec.sink) => return Err(Refusal::Stale),
+            AskChange::Verified { .. } => {
+                after.active = true;
+                lifted = true;
+            }
+        }
+        after.revision += 1;
+        after.changes += 1;
+        let next = self.last_seq(&before.tenant) + 1;
+        let mut skipped = None;
+        let mut starts = false;
+        match (before.is_live(), after.is_live()) {
+            (true, false) => after.unmatched_from = Some(next),
+            (false, true) if !before.started => starts = true,
+            (false, true) => {
+                skipped = after.unmatched_from.take().filter(|from| *from < next).map(|from| (from, next - 1));
+            }
+            (true, true) | (false, false) => {}
+        }
+        after.started |= starts;
+        if moved {
+            self.end_probes_of(no, now);
+            after.moved_at = after.changes;
+        }
+        if lifted {
+            after.hold_until = HubTime(0);
+            self.breakers.insert(after.destination(), BreakerModel::Closed { failures: 0 });
+        }
+        if starts {
+            after.fill = self.older_events(&after);
+        }
+        let answer = Answer::Subscription { revision: after.revision, live: after.is_live(), skipped };
+        self.subs.insert(no, after);
+        Ok(answer)
+    }
+
+    /// C4.8: the events stored before, by the filter of this moment.
+    fn older_events(&self, sub: &Sub) -> Option<Vec<Seq>> {
+        let events = self.tenants.get(&sub.tenant)?;
+        let first = match sub.spec.start_from {
+            StartFrom::Now => return None,
+            StartFrom::Earliest => 1,
+            StartFrom::Seq(seq) => seq.max(1),
+            StartFrom::Time(at) => events.iter().take_while(|event| event.stored_at.0 < at.0).count() as u64 + 1,
+        };
+        if first > events.len() as u64 {
+            return None;
+        }
+        let numbered = (1u64..).zip(events);
+        let wanted = numbered.filter(|(seq, event)| *seq >= first && wants(&sub.spec, &event.event));
+        Some(wanted.map(|(seq, _)| Seq(seq)).collect())
+    }
+
+    fn delete(&mut self, now: HubTime, no: SubNo) {
+        self.end_probes_of(no, now);
+        self.claims.retain(|_, claim| claim.sub != no);
+        if let Some(sub) = self.subs.get_mut(&no) {
+            sub.deleted = true;
+            sub.changes += 1;
+            sub.fill = None;
+        }
+        for ((_, _), job) in self.jobs.range_mut((no, Seq(0))..=(no, Seq(u64::MAX))) {
+            job.state = State::Removed;
+        }
+    }
+
+    fn end_probes_of(&mut self, no: SubNo, now: HubTime) {
+        let destination = self.subs[&no].destination();
+        for claim in self.claims.values_mut().filter(|claim| claim.sub == no && claim.probes) {
+            claim.probes = false;
+            if let Some(breaker) = self.breakers.get_mut(&destination) {
+                *breaker = breaker.probe_ended(now);
+            }
+        }
+    }
+
+    fn redrive(&mut self, now: HubTime, which: impl Iterator<Item = (SubNo, Seq)>) -> u64 {
+        let mut redriven = 0;
+        for key in which {
+            if self.subs.get(&key.0).is_none_or(|sub| sub.deleted) {
+                continue;
+            }
+            if let Some(job) = self.jobs.get_mut(&key)
+                && let State::Dead(_) = job.state
+            {
+                *job = Job { begun: job.begun, lost: job.lost, first_begun: true, ..Job::new(Cause::Redrive, now) };
+                redriven += 1;
+            }
+        }
+        self.totals.redriven += redriven;
+        redriven
+    }
+}
+
+fn unchanged(sub: &Sub) -> Answer {
+    Answer::Subscription { revision: sub.revision, live: sub.is_live(), skipped: None }
+}
+
+/// The URL of a webhook.
+pub fn url(sink: &Sink) -> String {
+    match sink {
+        Sink::Webhook(webhook) => webhook.url.clone(),
+    }
+}

@@ -1,0 +1,313 @@
+//! The reference model: what must be true, written down the slow and obvious way, one explicit job for every match.
+//!
+//! It is told what was asked of the writer and what was answered, and decides each time by itself what the answer had to be. It knows
+//! only what is durable: a batch whose outcome is unknown is applied when the store has shown that it is there.
+
+mod admit;
+pub mod breaker;
+pub mod claim;
+mod forgotten;
+pub mod manage;
+mod settle;
+
+use crate::dump::Dump;
+use breaker::BreakerModel;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use streaming_hub::engine::command::{AdmitResult, PartitionStep, Refusal};
+use streaming_hub::model::event::Event;
+use streaming_hub::model::ids::{ClaimNo, EventId, KeyId, LogNo, Seq, SubNo, SubscriptionId};
+use streaming_hub::model::job::{Cause, DeadReason, JobKey, Settle};
+use streaming_hub::model::subscription::{DeliveryOrder, Spec};
+use streaming_hub::rules::breaker::BreakerPolicy;
+use streaming_hub::time::{HubTime, Timestamp};
+
+/// What broke: the rule or invariant, and how.
+#[derive(Debug, Clone)]
+pub struct Violation(pub String);
+
+/// Whether it held.
+pub type Held = Result<(), Violation>;
+
+/// Says what broke unless it holds.
+#[macro_export]
+macro_rules! hold {
+    ($holds:expr, $($what:tt)*) => {
+        if !$holds {
+            return Err($crate::model::Violation(format!($($what)*)));
+        }
+    };
+}
+
+/// What the model needs to know of the settings.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    pub slots: u32,
+    pub claim_batch: u32,
+    pub poison_threshold: u8,
+    pub breaker: BreakerPolicy,
+    pub schedule: Vec<u64>,
+    pub pending_max: usize,
+}
+
+/// What was asked of the writer in one batch.
+#[derive(Debug, Clone, Default)]
+pub struct Asked {
+    pub manages: Vec<Ask>,
+    pub settles: Vec<Settle>,
+    pub admits: Vec<AskAdmit>,
+}
+
+/// A management command.
+#[derive(Debug, Clone)]
+pub enum Ask {
+    Create { id: SubscriptionId, tenant: String, spec: Spec },
+    Change { id: SubscriptionId, tenant: String, if_revision: Option<u64>, change: AskChange },
+    Delete { id: SubscriptionId, tenant: String },
+    Redrive(Vec<(SubNo, LogNo, Seq)>),
+    Key(KeyId),
+    Inspect(SubNo),
+}
+
+/// A change of a subscription.
+#[derive(Debug, Clone)]
+pub enum AskChange {
+    Spec { spec: Box<Spec>, proven: bool },
+    Pause,
+    Resume,
+    Verified { url: String },
+}
+
+/// Records to store.
+#[derive(Debug, Clone)]
+pub struct AskAdmit {
+    /// None: over HTTP.
+    pub from: Option<PartitionStep>,
+    pub records: Vec<Record>,
+}
+
+/// A record with its verdict.
+#[derive(Debug, Clone)]
+pub enum Record {
+    Event(Arc<Event>),
+    Dropped,
+    Poison { offset: i64 },
+}
+
+/// What had to be answered.
+#[derive(Debug, Default)]
+pub struct Answers {
+    pub manages: Vec<Result<Answer, Refusal>>,
+    pub admits: Vec<Result<Vec<AdmitResult>, Refusal>>,
+    pub delivered: u64,
+    pub dead: u64,
+    pub stale: u64,
+}
+
+/// What a management command had to be answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Subscription { revision: u64, live: bool, skipped: Option<(u64, u64)> },
+    Deleted,
+    Redriven(u64),
+    Other,
+}
+
+/// A subscription and its lane.
+#[derive(Debug, Clone)]
+pub struct Sub {
+    pub id: SubscriptionId,
+    pub tenant: String,
+    pub spec: Spec,
+    pub enabled: bool,
+    pub active: bool,
+    pub started: bool,
+    pub deleted: bool,
+    pub revision: u64,
+    pub unmatched_from: Option<u64>,
+    /// Counts what every attempt begun later has to obey (C5.5).
+    pub changes: u64,
+    /// Its count when the destination changed last.
+    pub moved_at: u64,
+    pub hold_until: HubTime,
+    pub slow: bool,
+    /// What `start_from` still has to match.
+    pub fill: Option<Vec<Seq>>,
+    /// Newest seq whose first attempt began.
+    pub first_begun: Seq,
+    /// Seq of the last attempt of a matched job.
+    pub last_begun: Seq,
+}
+
+impl Sub {
+    /// Matched and attempted (C4.2).
+    pub fn is_live(&self) -> bool {
+        self.enabled && self.active && !self.deleted
+    }
+
+    /// Where it goes.
+    pub fn destination(&self) -> (String, String) {
+        (self.tenant.clone(), self.spec.sink.destination())
+    }
+
+    /// Attempts in flight at most (C5.4).
+    pub fn in_flight_max(&self) -> usize {
+        match self.spec.delivery_order {
+            DeliveryOrder::Fifo | DeliveryOrder::Strict => 1,
+            DeliveryOrder::Parallel => usize::from(self.spec.max_in_flight.max(1)),
+        }
+    }
+}
+
+/// One event for one subscription, from the match to its end.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub state: State,
+    pub cause: Cause,
+    /// Not before the first, surely from the second on.
+    pub due: (HubTime, HubTime),
+    pub steps: u8,
+    pub reclaims: u8,
+    pub first_attempt: Option<HubTime>,
+    /// Stands in the lane's queue: never failed since the last start.
+    pub fresh: bool,
+    pub first_begun: bool,
+    /// Attempts begun, successes the receiver gave, and attempts whose outcome was lost, for the count of repeats.
+    pub begun: u32,
+    pub lost: u32,
+}
+
+/// Where a job stands: in exactly one of these (invariant 1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Waiting,
+    Claimed(ClaimNo),
+    Delivered,
+    Dead(DeadReason),
+    /// Its subscription is gone.
+    Removed,
+}
+
+/// A claim.
+#[derive(Debug, Clone)]
+pub struct ClaimModel {
+    pub sub: SubNo,
+    pub seq: Seq,
+    /// The subscription's count of changes when it was claimed.
+    pub changes: u64,
+    pub alone: bool,
+    pub probes: bool,
+    /// Given to the pool; one that was not never is, and ends when the store is read again.
+    pub handed_out: bool,
+    pub begun: bool,
+}
+
+/// The model.
+pub struct Model {
+    pub rules: Rules,
+    /// Hub time of the newest commit.
+    pub committed: HubTime,
+    /// Events by tenant, in seq order.
+    pub tenants: BTreeMap<String, Vec<EventModel>>,
+    pub ids: BTreeMap<(String, EventId), Seq>,
+    pub subs: BTreeMap<SubNo, Sub>,
+    pub jobs: BTreeMap<(SubNo, Seq), Job>,
+    pub claims: BTreeMap<ClaimNo, ClaimModel>,
+    pub positions: BTreeMap<(Arc<str>, [u8; 16], i32), i64>,
+    pub breakers: BTreeMap<(String, String), BreakerModel>,
+    pub keys: BTreeSet<KeyId>,
+    pub poison: usize,
+    pub gaps: usize,
+    pub next_sub: u32,
+    pub next_claim: u64,
+    pub totals: Totals,
+}
+
+/// A stored event.
+#[derive(Debug, Clone)]
+pub struct EventModel {
+    pub event: Arc<Event>,
+    pub stored_at: HubTime,
+    pub matched: BTreeSet<SubNo>,
+}
+
+/// What happened in a run, so that a test can see that things did happen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub events: u64,
+    pub duplicates: u64,
+    pub jobs: u64,
+    pub delivered: u64,
+    pub dead: u64,
+    pub poisoned_jobs: u64,
+    pub redriven: u64,
+    pub stale: u64,
+}
+
+impl Model {
+    /// An empty one.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            committed: HubTime(0),
+            tenants: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            subs: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            breakers: BTreeMap::new(),
+            keys: BTreeSet::new(),
+            poison: 0,
+            gaps: 0,
+            next_sub: 1,
+            next_claim: 1,
+            totals: Totals::default(),
+        }
+    }
+
+    /// Applies a batch that is durable: control first, then outcomes, then events, then bulk work. Claims are told one by one
+    /// afterwards.
+    pub fn apply(&mut self, now: HubTime, wall: Timestamp, asked: &Asked) -> Answers {
+        let mut answers = Answers::default();
+        self.committed = self.committed.max(now);
+        for ask in &asked.manages {
+            let answer = self.manage(now, wall, ask);
+            answers.manages.push(answer);
+        }
+        for settle in &asked.settles {
+            self.settle(now, settle, &mut answers);
+        }
+        for admit in &asked.admits {
+            let answer = self.admit(now, admit);
+            answers.admits.push(answer);
+        }
+        self.fill_one(now);
+        answers
+    }
+
+    /// The tenant's newest seq.
+    pub fn last_seq(&self, tenant: &str) -> u64 {
+        self.tenants.get(tenant).map_or(0, |events| events.len() as u64)
+    }
+
+    /// Jobs waiting in all lanes.
+    pub fn waiting(&self) -> usize {
+        self.jobs.values().filter(|job| job.state == State::Waiting).count()
+    }
+
+    /// Jobs of one subscription.
+    pub fn lane(&self, sub: SubNo) -> impl Iterator<Item = (Seq, &Job)> {
+        self.jobs.range((sub, Seq(0))..=(sub, Seq(u64::MAX))).map(|((_, seq), job)| (*seq, job))
+    }
+
+    /// Finds a subscription by its public id.
+    pub fn find(&self, id: SubscriptionId) -> Option<SubNo> {
+        self.subs.iter().find(|(_, sub)| sub.id == id && !sub.deleted).map(|(no, _)| *no)
+    }
+
+    /// The job of a stored key.
+    pub fn key_of(dump: &Dump, key: JobKey) -> Option<(SubNo, Seq)> {
+        dump.jobs.get(&key).map(|job| (key.sub, job.seq))
+    }
+}

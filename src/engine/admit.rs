@@ -73,6 +73,18 @@ impl Core {
         txn.put_position(&step.topic, &step.topic_id, step.partition, value)
     }
 
+    #[cfg(feature = "planted-bugs")]
+    pub(super) fn position_first(&mut self, txn: &mut Txn<'_>, admit: &mut Admit) -> Result<(), StoreError> {
+        let AdmitFrom::Partition(step) = &mut admit.from else { return Ok(()) };
+        let stored = txn.position(&step.topic, &step.topic_id, step.partition)?.map(|position| position.next);
+        if stored != step.from || self.lanes.pending() >= self.settings.pending_max {
+            return Ok(());
+        }
+        let value = PositionValue { next: step.next, leader_epoch: step.leader_epoch };
+        step.from = Some(step.next);
+        txn.put_position(&step.topic, &step.topic_id, step.partition, value)
+    }
+
     fn admit_event(
         &mut self,
         txn: &mut Txn<'_>,

@@ -88,9 +88,25 @@ impl Core {
         self.settings.slots
     }
 
+    /// [`super::PlantedBug::AttemptBeforeCommit`]: the claims of the commit before, whose attempts have begun long since.
+    #[cfg(feature = "planted-bugs")]
+    pub(super) fn write_late_claims(&mut self, txn: &mut Txn<'_>) -> Result<(), StoreError> {
+        for (no, row) in std::mem::take(&mut self.unwritten_claims) {
+            if self.open.get(no).is_some() {
+                txn.put_claim(no, &row)?;
+            }
+        }
+        Ok(())
+    }
+
     fn write_claim(&mut self, txn: &mut Txn<'_>, no: ClaimNo, row: ClaimRow) -> Result<(), StoreError> {
         #[cfg(feature = "planted-bugs")]
         if self.planted(super::PlantedBug::NoClaim) {
+            return Ok(());
+        }
+        #[cfg(feature = "planted-bugs")]
+        if self.planted(super::PlantedBug::AttemptBeforeCommit) {
+            self.unwritten_claims.push((no, row));
             return Ok(());
         }
         txn.put_claim(no, &row)

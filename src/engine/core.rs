@@ -37,6 +37,8 @@ pub(super) struct Core {
     pub(super) recent: Recent,
     pub(super) next_sweep: HubTime,
     claiming: bool,
+    #[cfg(feature = "planted-bugs")]
+    pub(super) unwritten_claims: Vec<(ClaimNo, crate::store::rows::ClaimRow)>,
 }
 
 /// A claimed job.
@@ -97,6 +99,8 @@ impl Core {
             recent,
             next_sweep: HubTime(0),
             claiming: true,
+            #[cfg(feature = "planted-bugs")]
+            unwritten_claims: Vec::new(),
         }
     }
 
@@ -111,6 +115,8 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<Applied, StoreError> {
         let mut applied = Applied::default();
+        #[cfg(feature = "planted-bugs")]
+        self.write_late_claims(txn)?;
         for manage in std::mem::take(&mut batch.manages) {
             applied.manages.push(self.manage(txn, now, manage, effects)?);
         }

@@ -11,10 +11,9 @@ use crate::model::limits::BULK_ROWS_PER_COMMIT;
 use crate::model::subscription::{EventPattern, StartFrom, Subscription};
 use crate::rules::matching;
 use crate::store::StoreError;
-use crate::store::rows::{FillRow, IndexRow, hash};
+use crate::store::rows::{FillFilter, FillRow, IndexRow, hash};
 use crate::store::txn::Txn;
 use crate::time::{HubTime, Timestamp};
-use std::sync::Arc;
 
 impl Core {
     /// Resolves `start_from` in the transaction that first makes the subscription active.
@@ -28,7 +27,13 @@ impl Core {
             StartFrom::Time(at) => self.first_stored_at(txn, subscription, at)?,
         };
         let Some(next) = first.filter(|first| *first <= last) else { return Ok(()) };
-        let row = FillRow { next, to: last, before_log: self.hub.next_log };
+        let spec = &subscription.spec;
+        let filter = FillFilter {
+            event_types: spec.event_types.clone(),
+            origin: spec.origin.clone(),
+            schema_major: spec.schema_major,
+        };
+        let row = FillRow { next, to: last, before_log: self.hub.next_log, filter };
         txn.set_fill(subscription.no, Some(&row))?;
         self.fills.insert(subscription.no, row);
         if let Some(lane) = self.lanes.get_mut(subscription.no) {
@@ -64,7 +69,8 @@ impl Core {
 
     /// One chunk of one fill.
     pub(super) fn fill_some(&mut self, txn: &mut Txn<'_>, now: HubTime) -> Result<(), StoreError> {
-        let Some((&sub, &row)) = self.fills.iter().next() else { return Ok(()) };
+        let Some((&sub, row)) = self.fills.iter().next() else { return Ok(()) };
+        let row = row.clone();
         let Some(subscription) = self.subs.get(&sub).cloned() else {
             self.fills.remove(&sub);
             return Ok(());
@@ -74,7 +80,7 @@ impl Core {
         }
         let rows = txn.index_rows(subscription.tenant_no, row.next, row.to, BULK_ROWS_PER_COMMIT / 4)?;
         for (seq, index) in &rows {
-            self.fill_event(txn, now, &subscription, *seq, *index)?;
+            self.fill_event(txn, now, sub, &row.filter, *seq, *index)?;
         }
         match rows.last() {
             Some((seq, _)) if *seq < row.to => {
@@ -91,22 +97,23 @@ impl Core {
         &mut self,
         txn: &mut Txn<'_>,
         now: HubTime,
-        subscription: &Arc<Subscription>,
+        sub: SubNo,
+        filter: &FillFilter,
         seq: Seq,
         index: IndexRow,
     ) -> Result<(), StoreError> {
-        let key = JobKey { log: index.log, sub: subscription.no };
-        if !may_match(subscription, &index) || txn.job(key)?.is_some() {
+        let key = JobKey { log: index.log, sub };
+        if !may_match(filter, &index) || txn.job(key)?.is_some() {
             return Ok(());
         }
         // The hashes only suggest it; the words decide.
         let Some([source, resource, event]) = txn.event_words(index.log)? else { return Ok(()) };
-        let from = subscription.spec.origin.as_ref().is_none_or(|origin| *origin == source);
-        let wanted = subscription.spec.event_types.iter().any(|p| matching::pattern_matches(p, &resource, &event));
+        let from = filter.origin.as_ref().is_none_or(|origin| *origin == source);
+        let wanted = filter.event_types.iter().any(|p| matching::pattern_matches(p, &resource, &event));
         if from && wanted {
             txn.put_job(key, &new_job(seq, now, Cause::Match))?;
-            txn.add_matched(index.log, subscription.no)?;
-            self.lanes.push_filled(subscription.no, index.log);
+            txn.add_matched(index.log, sub)?;
+            self.lanes.push_filled(sub, index.log);
         }
         Ok(())
     }
@@ -125,11 +132,10 @@ impl Core {
     }
 }
 
-fn may_match(subscription: &Subscription, index: &IndexRow) -> bool {
-    let spec = &subscription.spec;
-    spec.schema_major.is_none_or(|major| major == index.schema_major)
-        && spec.origin.as_ref().is_none_or(|origin| hash(origin) == index.source)
-        && spec.event_types.iter().any(|pattern| match pattern {
+fn may_match(filter: &FillFilter, index: &IndexRow) -> bool {
+    filter.schema_major.is_none_or(|major| major == index.schema_major)
+        && filter.origin.as_ref().is_none_or(|origin| hash(origin) == index.source)
+        && filter.event_types.iter().any(|pattern| match pattern {
             EventPattern::Exact(resource, event) => hash(resource) == index.resource && hash(event) == index.event,
             EventPattern::Resource(resource) => hash(resource) == index.resource,
             EventPattern::Event(event) => hash(event) == index.event,

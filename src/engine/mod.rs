@@ -181,6 +181,8 @@ impl Engine {
     /// # Errors
     /// The store failed, and whether the batch is stored is not known: [`Engine::reopen`] before anything else.
     pub fn apply(&mut self, now: HubTime, wall: Timestamp, batch: &mut Batch) -> Result<Applied, StoreError> {
+        #[cfg(feature = "planted-bugs")]
+        self.position_first(batch)?;
         let core = &mut self.core;
         let mut effects = core::Effects::default();
         let applied = self.store.write(|txn| core.apply(txn, now, wall, batch, &mut effects))?;
@@ -248,6 +250,17 @@ impl Engine {
     /// Closes the store.
     pub fn close(&self) {
         self.store.close();
+    }
+
+    /// [`PlantedBug::PositionFirst`]: a position in a commit of its own, before its records.
+    #[cfg(feature = "planted-bugs")]
+    fn position_first(&mut self, batch: &mut Batch) -> Result<(), StoreError> {
+        if !self.core.planted(PlantedBug::PositionFirst) {
+            return Ok(());
+        }
+        let core = &mut self.core;
+        // One of a batch is enough to be seen, and a second step of its partition would be told that the position has moved.
+        self.store.write(|txn| batch.admits.first_mut().map_or(Ok(()), |admit| core.position_first(txn, admit)))
     }
 
     fn load(&mut self, now: HubTime, before: load::Before) -> Result<(), StoreError> {

@@ -72,8 +72,10 @@ impl Core {
                 self.free_strict(settle.key);
                 counts.delivered += 1;
             }
-            Outcome::Failed { .. } if self.is_of_an_older_destination(sub, settle.generation) => {
-                // The old URL's failure says nothing about the new one: no step, no wait.
+            Outcome::Failed { .. } | Outcome::Held { .. }
+                if self.is_of_an_older_destination(sub, settle.generation) =>
+            {
+                // What the old URL said is not about the new one: no step, no wait.
                 self.lanes.put_back(sub, log, open.from);
             }
             Outcome::Failed { attempt, not_before_ms } => {

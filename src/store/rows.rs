@@ -4,6 +4,7 @@ use crate::model::event::Event;
 use crate::model::ids::{ClaimNo, EventId, LogNo, Seq, SubNo, TenantNo};
 use crate::model::job::JobKey;
 use crate::model::record::{Origin, PoisonRecord, Reason};
+use crate::model::subscription::EventPattern;
 use crate::time::{HubTime, Timestamp};
 use bincode::{BorrowDecode, Decode, Encode};
 use bytes::Bytes;
@@ -184,7 +185,7 @@ pub struct ClaimRow {
 }
 
 /// How far a subscription's `start_from` has been filled (C4.8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct FillRow {
     /// Next seq to look at.
     pub next: Seq,
@@ -192,6 +193,19 @@ pub struct FillRow {
     pub to: Seq,
     /// Log numbers from here on were stored after that.
     pub before_log: LogNo,
+    /// What was wanted at that moment: a later change of the filter does not reach back.
+    pub filter: FillFilter,
+}
+
+/// The filter of the moment a subscription became active (C4.8).
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct FillFilter {
+    /// Event types.
+    pub event_types: Vec<EventPattern>,
+    /// Only from this producer.
+    pub origin: Option<String>,
+    /// Only this schema major.
+    pub schema_major: Option<u32>,
 }
 
 /// A poison record.

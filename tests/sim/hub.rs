@@ -25,8 +25,6 @@ pub enum Asker {
     Source(usize),
     /// A client of HTTP ingest.
     Http,
-    /// A client of the API.
-    Api,
 }
 
 /// A running process.

@@ -15,7 +15,9 @@ mod dump;
 mod hub;
 mod model;
 mod options;
+mod planted;
 mod receiver;
+mod scenarios;
 mod source;
 mod world;
 

@@ -4,7 +4,7 @@ use crate::chance::Chance;
 use std::collections::BTreeMap;
 use streaming_hub::model::attempt::{AttemptRecord, ErrorClass};
 use streaming_hub::model::ids::{DeliveryId, EventId, SubNo};
-use streaming_hub::model::job::{DeadReason, Outcome};
+use streaming_hub::model::job::Outcome;
 use streaming_hub::rules::outcome::{Judged, Told, judge};
 use streaming_hub::time::Timestamp;
 
@@ -146,6 +146,3 @@ pub fn outcome(told: &Told, wall: Timestamp, duration_ms: u64) -> Outcome {
         Judged::Hopeless { error, reason } => Outcome::Hopeless { attempt: attempt(Some(error)), reason },
     }
 }
-
-/// Why a refused body is dead.
-pub const REFUSED: DeadReason = DeadReason::TooLarge;

@@ -108,9 +108,11 @@ impl Happening {
 
 /// The clocks of the machine.
 #[derive(Debug, Clone, Copy)]
-struct Clocks {
-    now: u64,
-    wall_ahead: i64,
+pub struct Clocks {
+    /// Milliseconds since the world began.
+    pub now: u64,
+    /// How far the wall clock is set ahead.
+    pub wall_ahead: i64,
 }
 
 impl Clock for Clocks {

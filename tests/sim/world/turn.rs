@@ -74,6 +74,12 @@ impl World {
             applied.counts
         );
         let taken = applied.claims.len();
+        let mut of_lane = std::collections::BTreeMap::new();
+        for claim in &applied.claims {
+            let count = of_lane.entry(claim.job.key.sub).or_insert(0);
+            *count += 1;
+            hold!(*count <= self.model.rules.claim_batch, "bounded work: {count} claims of one lane in one commit");
+        }
         for claim in applied.claims {
             let claimed = Claimed { no: claim.no, sub: claim.job.key.sub, seq: claim.job.seq };
             self.note(|| format!("claim {} of {}/{}", claim.no, claimed.sub, claimed.seq));
@@ -132,7 +138,7 @@ impl World {
     pub(super) fn tell(&mut self, asker: Asker, stored: bool) {
         match asker {
             Asker::Source(number) => self.sources[number].answered(stored),
-            Asker::Http | Asker::Api => {}
+            Asker::Http => {}
         }
     }
 }

@@ -1,0 +1,52 @@
+//! Bugs planted on purpose: each has to be seen, by the invariant that it breaks, within the seeds that are green without it.
+
+use crate::world;
+use streaming_hub::engine::PlantedBug;
+
+/// Within so many seeds; [`crate::SEEDS`] are green without the bug.
+const WITHIN: std::ops::Range<u64> = crate::SEEDS;
+
+/// The bug is seen, and for what it is.
+fn is_caught(bug: PlantedBug, as_one_of: &[&str]) {
+    let caught =
+        WITHIN.map(|seed| (seed, world::run(seed, Some(bug)))).find_map(|(seed, run)| Some((seed, run.err()?)));
+    let Some((seed, broken)) = caught else { panic!("{bug:?} is not seen in seeds {WITHIN:?}") };
+    eprintln!("{bug:?} is seen in seed {seed}: {:.200}", broken.what.0);
+    let seen = as_one_of.iter().any(|rule| broken.what.0.contains(rule));
+    assert!(seen, "{bug:?} is seen as something else: {}\n{}", broken.what.0, broken.trace.join("\n"));
+}
+
+#[test]
+fn position_before_its_records_is_caught() {
+    is_caught(PlantedBug::PositionFirst, &["invariant 2"]);
+}
+
+#[test]
+fn duplicates_stored_are_caught() {
+    is_caught(PlantedBug::NoDedup, &["C3"]);
+}
+
+#[test]
+fn claims_not_written_down_are_caught() {
+    is_caught(PlantedBug::NoClaim, &["invariant 12"]);
+}
+
+#[test]
+fn claims_beyond_the_slots_are_caught() {
+    is_caught(PlantedBug::ClaimsBeyondCapacity, &["C5.5"]);
+}
+
+#[test]
+fn blaming_jobs_that_were_not_claimed_is_caught() {
+    is_caught(PlantedBug::UnclaimedBlamed, &["C5.6", "invariant 21"]);
+}
+
+#[test]
+fn a_change_that_claims_do_not_obey_is_caught() {
+    is_caught(PlantedBug::GenerationIgnored, &["C5.5"]);
+}
+
+#[test]
+fn attempts_before_their_claim_is_durable_are_caught() {
+    is_caught(PlantedBug::AttemptBeforeCommit, &["invariant 12"]);
+}

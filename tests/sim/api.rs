@@ -33,7 +33,7 @@ impl Clients {
     /// The first subscription: made and proven at the start.
     pub fn create(&mut self, wall: u64) -> Ask {
         let tenant = self.chance.pick(&self.tenants);
-        Ask::Create { id: SubscriptionId(self.chance.uuid(wall)), spec: self.spec(&tenant, wall), tenant }
+        Ask::Create { id: SubscriptionId(self.chance.uuid(wall)), spec: Box::new(self.spec(&tenant, wall)), tenant }
     }
 
     /// Proves one that is not.

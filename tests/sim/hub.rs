@@ -137,7 +137,7 @@ fn manage(ask: &Ask, at: Timestamp) -> Manage {
         Ask::Create { id, tenant, spec } => Action::CreateSubscription(Box::new(NewSubscription {
             id: *id,
             tenant: tenant.as_str().into(),
-            spec: spec.clone(),
+            spec: (**spec).clone(),
             secret: Sealed(vec![1, 2, 3]),
             at,
         })),

@@ -32,7 +32,7 @@ const SEEDS: Range<u64> = 0..60;
 fn every_seed_keeps_every_invariant() {
     let seeds = wanted();
     let reports = Mutex::new(Vec::new());
-    let broken: Mutex<Vec<(u64, Broken)>> = Mutex::new(Vec::new());
+    let broken: Mutex<Vec<(u64, Box<Broken>)>> = Mutex::new(Vec::new());
     let next = Mutex::new(seeds.clone());
     let clock = streaming_hub::time::SystemClock::new();
     let began = streaming_hub::time::Clock::monotonic(&clock);

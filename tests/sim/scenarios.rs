@@ -92,7 +92,7 @@ impl Bench {
     /// Makes and proves a subscription; what is claimed at once.
     fn subscribe(&mut self, number: u8, spec: Spec) -> Applied {
         let url = crate::model::manage::url(&spec.sink);
-        self.manage(Ask::Create { id: sub_id(number), tenant: tenant_of(number), spec });
+        self.manage(Ask::Create { id: sub_id(number), tenant: tenant_of(number), spec: Box::new(spec) });
         self.change(number, AskChange::Verified { url })
     }
 
@@ -376,7 +376,7 @@ fn start_from_fills_by_the_filter_of_its_moment() {
     // One fill is worked on in a commit: the second one waits.
     for number in [1, 2] {
         let spec = from_earliest("https://a.example/");
-        bench.manage(Ask::Create { id: sub_id(number), tenant: "t".to_owned(), spec });
+        bench.manage(Ask::Create { id: sub_id(number), tenant: "t".to_owned(), spec: Box::new(spec) });
     }
     let verify = |number| {
         let change = AskChange::Verified { url: "https://a.example/".to_owned() };

@@ -19,7 +19,7 @@ impl Model {
                 let sub = Sub {
                     id: *id,
                     tenant: tenant.clone(),
-                    spec: spec.clone(),
+                    spec: (**spec).clone(),
                     enabled: true,
                     active: false,
                     started: false,

@@ -61,7 +61,7 @@ pub struct Asked {
 /// A management command.
 #[derive(Debug, Clone)]
 pub enum Ask {
-    Create { id: SubscriptionId, tenant: String, spec: Spec },
+    Create { id: SubscriptionId, tenant: String, spec: Box<Spec> },
     Change { id: SubscriptionId, tenant: String, if_revision: Option<u64>, change: AskChange },
     Delete { id: SubscriptionId, tenant: String },
     Redrive(Vec<(SubNo, LogNo, Seq)>),

@@ -160,7 +160,7 @@ pub struct World {
 }
 
 /// Runs one seed.
-pub fn run(seed: u64, planted: Option<PlantedBug>) -> Result<Report, Broken> {
+pub fn run(seed: u64, planted: Option<PlantedBug>) -> Result<Report, Box<Broken>> {
     let once = |traced: bool| {
         let mut world = World::new(seed, planted, traced);
         let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.live()));
@@ -184,7 +184,7 @@ pub fn run(seed: u64, planted: Option<PlantedBug>) -> Result<Report, Broken> {
         Ok(()) => Violation("the second run of the same seed was another one, and held".to_owned()),
     };
     let trace = world.trace.take().unwrap_or_default().into();
-    Err(Broken { what, trace, options: world.options })
+    Err(Box::new(Broken { what, trace, options: world.options }))
 }
 
 impl World {

@@ -106,6 +106,7 @@ impl Options {
             poison_max_bytes: 64 << 20,
             poison_retention_ms: u64::MAX,
             recent_bytes: self.recent_bytes,
+            only_tenant: None,
             planted: self.planted,
         }
     }

@@ -7,8 +7,8 @@ pub(super) fn reachable_as(listener: SocketAddr) -> Vec<SocketAddr> {
     if !listener.ip().is_unspecified() {
         return vec![listener];
     }
-    let v4 = std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
-    let v6 = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+    let v4 = std::fs::read_to_string("/proc/self/net/fib_trie").unwrap_or_default();
+    let v6 = std::fs::read_to_string("/proc/self/net/if_inet6").unwrap_or_default();
     let own = local_v4(&v4).into_iter().map(IpAddr::V4).chain(local_v6(&v6).into_iter().map(IpAddr::V6));
     let all = own.map(|ip| SocketAddr::new(ip, listener.port()));
     std::iter::once(listener).chain(all).collect()

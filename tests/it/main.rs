@@ -6,6 +6,7 @@ mod cli_explain;
 mod cli_serve;
 mod cli_settings;
 mod command;
+mod examples;
 mod kafka_raw;
 mod kafka_source;
 mod kafka_support;

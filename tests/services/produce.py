@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections import deque
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -719,7 +720,8 @@ def load_lane(args, lane, tenants, manifest, stop):
         headers += tenants.headers[tenant][int(lane.rng.random() * kinds)]
         put(lane, topic, body, keys[tenant], partition, headers)
         made += 1
-        rows.append((tenant, f"{event_id},{name},{topic},{partition},{n}\n"))
+        checksum = f",{zlib.crc32(body.encode())}" if args.checksums else ""
+        rows.append((tenant, f"{event_id},{name},{topic},{partition},{n}{checksum}\n"))
         if every:
             if len(rows) >= every or stats["committed"] + len(rows) >= lane.quota:
                 finish_transaction(args, lane, tenants, manifest)
@@ -912,6 +914,7 @@ def parser():
     p.add_argument("--linger", type=float, default=5)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--rate", type=float, default=0, help="events per second; 0: as fast as it goes")
+    p.add_argument("--checksums", action="store_true", help="one more column in the manifest: CRC-32 of the body")
     p.add_argument("--manifest", help="ce-id,tenant,topic,partition,n of each committed event; FILE.aborted has the others")
 
     p = verb("ready", ready, "for services.sh: wait until the cluster is whole")

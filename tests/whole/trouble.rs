@@ -1,0 +1,165 @@
+//! What goes wrong around the hub, and what it makes of it: brokers that are away, records that are no events, offsets that are gone,
+//! and receivers that never answer.
+
+use crate::harness::kafka::{produce, services};
+use crate::harness::ledger::judge;
+use crate::harness::receiver::Meets;
+use crate::harness::{alone, until, until_true};
+use crate::harness::scene::Scene;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const BROKERS: [&str; 3] = ["1", "2", "3"];
+
+// C1.7, C13.1
+#[test]
+fn kafka_down_then_up() {
+    let _alone = alone();
+    let scene = Scene::new(&["lender"], 2, &[]);
+    let load = scene.load(500, 10, 2);
+    scene.subscribe(&load.tenant_names());
+    let first = load.run(scene.folder());
+    scene.delivered(first.committed.len());
+    let api = scene.hub.api();
+    let ready = || api.readyz().map(|(status, checks)| (status, checks["status"].as_str().unwrap_or_default().to_owned()));
+    assert_eq!(ready(), Some((200, "ready".to_owned())));
+    // They hold their connections and say nothing: worse than gone.
+    for broker in BROKERS {
+        services(&["broker-freeze", broker]);
+    }
+    let degraded = || ready() == Some((200, "degraded".to_owned()));
+    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        until_true("it says that Kafka is down", Duration::from_secs(90), degraded);
+        assert_eq!(api.readyz().unwrap().1["checks"]["kafka"]["status"], "degraded");
+        // All else works.
+        api.done("GET", "/v1/subscriptions", Some("tenant-000"), None);
+    }));
+    for broker in BROKERS {
+        services(&["broker-thaw", broker]);
+    }
+    told.unwrap_or_else(|why| std::panic::resume_unwind(why));
+    let mut load = load;
+    load.seed = 2;
+    // Numbered from 1 again: judged by itself.
+    let before = scene.receiver.count();
+    let second = load.run(scene.folder());
+    scene.delivered(before + second.committed.len());
+    until_true("it is ready again", Duration::from_secs(60), || ready() == Some((200, "ready".to_owned())));
+    scene.settled();
+    let arrived: Vec<u128> = scene.receiver.arrivals().iter().map(|arrival| arrival.event).collect();
+    let mut produced: Vec<u128> = first.committed.iter().chain(&second.committed).map(|row| row.event).collect();
+    assert_eq!(sorted(arrived), sorted(std::mem::take(&mut produced)), "each once");
+    scene.nothing_was_lost();
+}
+
+fn sorted(mut events: Vec<u128>) -> Vec<u128> {
+    events.sort_unstable();
+    events
+}
+
+// C2.7
+#[test]
+fn malformed_records_are_visible_in_poison() {
+    let _alone = alone();
+    let scene = Scene::new(&["lender", "midaz"], 1, &[]);
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/records.jsonl")).unwrap();
+    let cases: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut lines = String::new();
+    let mut wanted: BTreeMap<String, usize> = BTreeMap::new();
+    let mut produced = 0;
+    for mut case in cases {
+        let topic = case["topic"].as_str().unwrap().to_owned();
+        let source = topic.rsplit_once('.').unwrap().1;
+        // Those of other topics are about settings of the source; those about huge bodies say so instead of holding one.
+        let topic = format!("{}{source}", scene.prefix);
+        if !scene.topics.contains(&topic) || case.get("value").is_none() && case.get("value_base64").is_none() {
+            continue;
+        }
+        case["topic"] = json!(topic);
+        if case["verdict"] == "quarantine" {
+            *wanted.entry(case["reason"].as_str().unwrap().to_owned()).or_default() += 1;
+        }
+        produced += 1;
+        lines += &format!("{case}\n");
+    }
+    assert!(wanted.len() >= 10, "{wanted:?} of {produced}");
+    produce(&["records", "-"], &lines);
+    let api = scene.hub.api();
+    let counted = || api.metric("streaming_hub_records_total") as usize == produced;
+    until_true("every record has its verdict", Duration::from_secs(30), counted);
+    scene.settled();
+    let poison = api.list("/admin/poison");
+    let mut found: BTreeMap<String, usize> = BTreeMap::new();
+    for record in &poison {
+        *found.entry(record["reason"].as_str().unwrap().to_owned()).or_default() += 1;
+        let topic = record["topic"].as_str().unwrap().to_owned();
+        assert!(scene.topics.contains(&topic) && record["offset"].is_u64() && record["origin"] == "kafka", "{record}");
+    }
+    assert_eq!(found, wanted);
+    // By reason in the metrics as well, and nothing of it was delivered.
+    assert_eq!(api.metric("streaming_hub_quarantined_records_total") as usize, poison.len());
+    assert_eq!(scene.receiver.count(), 0);
+}
+
+// C1.5
+#[test]
+fn gap_visible() {
+    let _alone = alone();
+    let mut scene = Scene::new(&["lender"], 1, &[]);
+    let load = scene.load(50, 5, 1);
+    scene.subscribe(&load.tenant_names());
+    let first = load.run(scene.folder());
+    scene.delivered(first.committed.len());
+    scene.settled();
+    scene.hub.terminate();
+    assert_eq!(scene.hub.ended(Duration::from_secs(40)).code(), Some(0));
+    let mut load = load;
+    load.seed = 2;
+    load.run(scene.folder());
+    produce(&["delete-records", &scene.topics[0], "0", "80"], "");
+    scene.hub.start();
+    let api = scene.hub.api();
+    let gaps = until("the gap", Duration::from_secs(30), || Some(api.list("/admin/gaps")).filter(|gaps| !gaps.is_empty()));
+    let told: Vec<_> = gaps.iter().map(|gap| (&gap["topic"], &gap["partition"], &gap["from"], &gap["to"], &gap["reason"])).collect();
+    let topic = json!(scene.topics[0]);
+    assert_eq!(told, [(&topic, &json!(0), &json!(50), &json!(80), &json!("below_start"))]);
+    assert_eq!(api.metric("streaming_hub_gaps_total"), 1.0);
+    // And it goes on where the log begins.
+    scene.delivered(first.committed.len() + 20);
+    scene.settled();
+    assert_eq!(scene.receiver.count(), 70);
+}
+
+// C5.5
+#[test]
+fn a_hanging_tenant_delays_nobody_else() {
+    let _alone = alone();
+    let scene = Scene::new(&["lender"], 2, &[]);
+    let load = scene.load(2_000, 20, 2);
+    let names = load.tenant_names();
+    scene.subscribe(&names);
+    let hanging = &names[0];
+    scene.receiver.meet(hanging, Meets::Silence);
+    let manifest = load.run(scene.folder());
+    let of_others = manifest.committed.iter().filter(|row| row.tenant != *hanging).count();
+    let of_hanging = || {
+        let number = scene.receiver.tenant(hanging);
+        scene.receiver.arrivals().iter().filter(|arrival| Some(arrival.tenant) == number).count()
+    };
+    // The hanging one's attempts take ten seconds each: its hundred would take a quarter of an hour.
+    until_true("all of the others", Duration::from_secs(60), || scene.receiver.count() - of_hanging() == of_others);
+    assert!(of_hanging() < 12, "{} attempts at one that hangs", of_hanging());
+    let arrivals = scene.receiver.arrivals();
+    let (first, last) = (arrivals.iter().map(|arrival| arrival.received_us).min(), arrivals.last());
+    eprintln!("{of_others} deliveries beside a hanging one in {:?} us", last.unwrap().received_us - first.unwrap());
+    // The missing ones are the hanging tenant's, and nobody else's.
+    let others: Vec<_> = manifest.committed.into_iter().filter(|row| row.tenant != *hanging).collect();
+    let others = crate::harness::kafka::Manifest { committed: others, aborted: manifest.aborted, told: manifest.told };
+    judge_without(&others, &scene, hanging);
+}
+
+fn judge_without(manifest: &crate::harness::kafka::Manifest, scene: &Scene, hanging: &str) {
+    scene.receiver.forget(hanging);
+    judge(manifest, &scene.receiver, &[]).0.none("beside a hanging tenant");
+}

@@ -36,8 +36,8 @@ pub(crate) fn is_release() -> bool {
 }
 
 impl Hub {
-    /// A multi-tenant hub that does not run yet, with a store of its own, whose destinations may be plain loopback.
-    pub(crate) fn new(settings: &[(&str, &str)]) -> Self {
+    /// A multi-tenant hub that does not run yet, with a store of its own, that may deliver to that port of loopback without TLS.
+    pub(crate) fn new(receiver: u16, settings: &[(&str, &str)]) -> Self {
         let folder = tempfile::Builder::new().prefix("hub-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let port = free_port();
         let mut hub = Self { folder, port, settings: BTreeMap::new(), process: None };
@@ -47,7 +47,7 @@ impl Hub {
         hub.set("DATA_DIR", &hub.data().display().to_string());
         hub.set("HTTP_LISTEN_ADDR", &format!("127.0.0.1:{port}"));
         hub.set("TOPIC_DISCOVERY_INTERVAL", "1s");
-        hub.set("SINK_ALLOW", "127.0.0.0/8:1024-65535+plain");
+        hub.set("SINK_ALLOW", &format!("127.0.0.1/32:{receiver}+plain"));
         for (name, value) in settings {
             hub.set(name, value);
         }

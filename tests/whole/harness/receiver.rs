@@ -119,6 +119,11 @@ impl Receiver {
         Self { port, shared, stop, thread: Some(thread.unwrap()) }
     }
 
+    /// Where it listens on loopback.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Where that tenant's deliveries go.
     pub(crate) fn url(&self, tenant: &str) -> String {
         format!("http://127.0.0.1:{}/t/{tenant}", self.port)
@@ -259,9 +264,10 @@ const NOT_NOW: &str = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 3600\r\nco
 impl Shared {
     fn answer(&mut self, request: &Request<'_>) -> Said {
         assert_eq!(request.method, "POST");
-        if request.body.starts_with(br#"{"type":"subscription.verification""#) {
-            self.probes += 1;
+        if request.event.is_empty() {
             let probe: serde_json::Value = serde_json::from_slice(request.body).unwrap();
+            assert_eq!(probe["type"], "subscription.verification");
+            self.probes += 1;
             let answer = serde_json::json!({ "challenge": probe["challenge"] }).to_string();
             return Said::Text(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{answer}", answer.len()));
         }

@@ -36,11 +36,12 @@ impl Scene {
         let prefix = own_prefix();
         let topics: Vec<String> = topics.iter().map(|topic| format!("{prefix}{topic}")).collect();
         kafka::create_topics(&topics, partitions);
-        let mut hub = Hub::new(settings);
+        let receiver = Receiver::start();
+        let mut hub = Hub::new(receiver.port(), settings);
         hub.set("KAFKA_BROKERS", &kafka::brokers());
         hub.set("TOPIC_PREFIX", &prefix);
         let folder = tempfile::Builder::new().prefix("load-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        Self { hub, receiver: Receiver::start(), topics, prefix, folder }
+        Self { hub, receiver, topics, prefix, folder }
     }
 
     /// Makes the subscription of each tenant.

@@ -3,8 +3,8 @@
 
 use crate::harness::hub::is_release;
 use crate::harness::ledger::judge;
-use crate::harness::{Chance, alone};
 use crate::harness::scene::Scene;
+use crate::harness::{Chance, alone};
 use std::time::Duration;
 
 const TENANTS: u32 = 200;

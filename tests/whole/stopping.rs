@@ -3,8 +3,8 @@
 use crate::harness::hub::is_release;
 use crate::harness::ledger::judge;
 use crate::harness::receiver::Meets;
-use crate::harness::{alone, until_true};
 use crate::harness::scene::Scene;
+use crate::harness::{alone, until_true};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -123,8 +123,8 @@ fn second_process_is_refused() {
     let second = scene.hub.run(&["serve"], &[("HTTP_LISTEN_ADDR", &format!("127.0.0.1:{port}"))]);
     let said = String::from_utf8_lossy(&second.stderr).into_owned() + &String::from_utf8_lossy(&second.stdout);
     assert_eq!(second.status.code(), Some(1), "{said}");
-    let store = scene.hub.data().join("hub.redb").display().to_string();
-    let is_clear = said.contains("another process") && said.contains(&store);
+    let store = scene.hub.data().display().to_string();
+    let is_clear = said.contains("in use by another process") && said.contains(&store);
     assert!(is_clear, "it does not say that another process has {store}: {said}");
     // The first goes on.
     let manifest = load.run(scene.folder());

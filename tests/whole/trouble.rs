@@ -4,8 +4,8 @@
 use crate::harness::kafka::{produce, services};
 use crate::harness::ledger::judge;
 use crate::harness::receiver::Meets;
-use crate::harness::{alone, until, until_true};
 use crate::harness::scene::Scene;
+use crate::harness::{alone, until, until_true};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,8 @@ fn kafka_down_then_up() {
     let first = load.run(scene.folder());
     scene.delivered(first.committed.len());
     let api = scene.hub.api();
-    let ready = || api.readyz().map(|(status, checks)| (status, checks["status"].as_str().unwrap_or_default().to_owned()));
+    let ready =
+        || api.readyz().map(|(status, checks)| (status, checks["status"].as_str().unwrap_or_default().to_owned()));
     assert_eq!(ready(), Some((200, "ready".to_owned())));
     // They hold their connections and say nothing: worse than gone.
     for broker in BROKERS {
@@ -120,8 +121,10 @@ fn gap_visible() {
     produce(&["delete-records", &scene.topics[0], "0", "80"], "");
     scene.hub.start();
     let api = scene.hub.api();
-    let gaps = until("the gap", Duration::from_secs(30), || Some(api.list("/admin/gaps")).filter(|gaps| !gaps.is_empty()));
-    let told: Vec<_> = gaps.iter().map(|gap| (&gap["topic"], &gap["partition"], &gap["from"], &gap["to"], &gap["reason"])).collect();
+    let gaps =
+        until("the gap", Duration::from_secs(30), || Some(api.list("/admin/gaps")).filter(|gaps| !gaps.is_empty()));
+    let told: Vec<_> =
+        gaps.iter().map(|gap| (&gap["topic"], &gap["partition"], &gap["from"], &gap["to"], &gap["reason"])).collect();
     let topic = json!(scene.topics[0]);
     assert_eq!(told, [(&topic, &json!(0), &json!(50), &json!(80), &json!("below_start"))]);
     assert_eq!(api.metric("streaming_hub_gaps_total"), 1.0);

@@ -128,8 +128,7 @@ impl Hub {
         for (name, value) in settings {
             command.env(format!("STREAMING_HUB_{name}"), value);
         }
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let ended = Instant::now() + START;
         while child.try_wait().unwrap().is_none() {
             if Instant::now() > ended {

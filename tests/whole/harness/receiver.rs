@@ -131,7 +131,9 @@ impl Receiver {
 
     /// Gives it the secret of a tenant's subscription.
     pub(crate) fn learn(&self, tenant: &str, secret: &str) {
-        self.with(|shared| shared.secrets.insert(tenant.to_owned(), hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes())));
+        self.with(|shared| {
+            shared.secrets.insert(tenant.to_owned(), hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()))
+        });
     }
 
     /// Looks at one signature in so many.
@@ -337,9 +339,8 @@ struct Body<'a> {
 impl<'a> Body<'a> {
     fn read(body: &'a [u8]) -> Self {
         let begin = &body[..body.len().min(200)];
-        let begin = std::str::from_utf8(begin).unwrap_or_else(|error| {
-            std::str::from_utf8(&begin[..error.valid_up_to()]).expect("valid up to there")
-        });
+        let begin = std::str::from_utf8(begin)
+            .unwrap_or_else(|error| std::str::from_utf8(&begin[..error.valid_up_to()]).expect("valid up to there"));
         let mut fields = begin.split(',');
         let mut read = || {
             let tenant = fields.next()?.strip_prefix("{\"tenant\":\"")?.strip_suffix('"')?;

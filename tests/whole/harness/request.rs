@@ -32,8 +32,7 @@ impl<'a> Request<'a> {
             httparse::Status::Complete(head) => head,
             httparse::Status::Partial => return None,
         };
-        let mut request =
-            Request { method: parsed.method.unwrap(), path: parsed.path.unwrap(), ..Request::default() };
+        let mut request = Request { method: parsed.method.unwrap(), path: parsed.path.unwrap(), ..Request::default() };
         let mut body_length = 0;
         for header in parsed.headers.iter() {
             let value = std::str::from_utf8(header.value).expect("header values are text");

@@ -180,7 +180,8 @@ impl<'a> Form<'a> {
         let read = |(pointer, item): (String, &'a Value)| {
             check_text(item, pointer, bytes.clone(), char::is_control, &mut *faults).map(str::to_owned)
         };
-        list.into_iter().map(read).collect()
+        // All of them are read before the first that is wrong ends the list.
+        list.into_iter().map(read).collect::<Vec<_>>().into_iter().collect()
     }
 }
 
@@ -261,7 +262,7 @@ mod tests {
     fn every_fault_is_noted_with_its_pointer() {
         let body = json!({
             "name": "a\nb", "long": "abcdef", "flag": "yes", "count": 1.5, "minus": -1, "big": 300,
-            "wait": "5 parsecs", "inner": [1], "a/b~c": 1, "list": [], "enabled": true, "words": ["x", 1],
+            "wait": "5 parsecs", "inner": [1], "a/b~c": 1, "list": [], "enabled": true, "words": [2, "x", 1],
         });
         let found = faults_of(
             |form, faults| {
@@ -274,7 +275,7 @@ mod tests {
                 assert_eq!(form.duration("wait", 0..=10, faults), None);
                 assert!(form.form("inner", faults).is_none());
                 assert!(form.list("list", 1..=2, faults).is_none());
-                assert!(form.texts("words", 1..=2, 1..=5, faults).is_none());
+                assert!(form.texts("words", 1..=3, 1..=5, faults).is_none());
                 form.required("absent", faults);
                 let known = ["name", "long", "flag", "count", "minus", "big", "wait", "inner", "list", "words"];
                 form.only(&known, &["enabled"], faults);
@@ -291,7 +292,8 @@ mod tests {
             ("/wait", "invalid_value"),
             ("/inner", "wrong_type"),
             ("/list", "empty"),
-            ("/words/1", "wrong_type"),
+            ("/words/0", "wrong_type"),
+            ("/words/2", "wrong_type"),
             ("/absent", "required"),
             ("/a~1b~0c", "unknown_field"),
             ("/enabled", "read_only"),

@@ -31,11 +31,13 @@ mod running;
 mod shape;
 mod spec;
 mod subscriptions;
+mod tls;
 mod watch;
 
 pub use auth::Tenancy;
 pub use listen::{bind_unix, serve, serve_unix};
 pub use outside::{Answering, Check, CheckState, Facts, PartitionFacts, ProbeSeen, Prober, TestSeen};
+pub use tls::{TlsError, tls_acceptor};
 
 use crate::engine::board::Board;
 use crate::entropy::Entropy;
@@ -56,10 +58,10 @@ use crate::store::view::Reader;
 use crate::time::{Clock, HubClock};
 use crate::writer::Writer;
 use bytes::Bytes;
-use http::header::{ALLOW, HeaderName, HeaderValue};
+use http::header::{ALLOW, EXPECT, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -141,6 +143,7 @@ pub struct Api {
     in_progress: InProgress,
     handlers: TaskTracker,
     probes: Semaphore,
+    last_uuid: Mutex<u128>,
 }
 
 /// Who is at the other end of a connection.
@@ -156,7 +159,8 @@ impl Api {
     /// Over its parts.
     pub fn new(parts: Parts) -> Arc<Self> {
         let (router, in_progress, handlers) = (Router::new(), InProgress::default(), TaskTracker::new());
-        Arc::new(Self { parts, router, in_progress, handlers, probes: Semaphore::new(PROBES) })
+        let (probes, last_uuid) = (Semaphore::new(PROBES), Mutex::default());
+        Arc::new(Self { parts, router, in_progress, handlers, probes, last_uuid })
     }
 
     /// Waits until every handler has come to its end, those whose client has left too. To be called after the listeners ended.
@@ -181,10 +185,13 @@ impl Api {
         request: Request<Incoming>,
     ) -> Response<Full<Bytes>> {
         let began = self.parts.clock.monotonic();
-        let (head, body) = request.into_parts();
+        let (head, mut body) = request.into_parts();
         let request_id = negotiate::request_id(&head.headers).unwrap_or_else(|| self.new_request_id());
         let mut operation = "unknown";
-        let result = self.work(peer, due, &head, body, &mut operation).await;
+        let result = self.work(peer, due, &head, &mut body, &mut operation).await;
+        if !body.is_end_stream() {
+            self.leave(&head.headers, body);
+        }
         if let Err(problem) = &result {
             tracing::debug!(%request_id, operation, code = problem.code(), "a request was refused");
         }
@@ -204,7 +211,7 @@ impl Api {
         peer: Peer,
         due: Duration,
         head: &http::request::Parts,
-        body: Incoming,
+        body: &mut Incoming,
         operation: &mut &'static str,
     ) -> Result<Answer, Problem> {
         negotiate::check_size(&head.uri, &head.headers)?;
@@ -218,7 +225,7 @@ impl Api {
                 _,
             ) => Arc::from(""),
         };
-        negotiate::check_types(route, &head.headers, &body)?;
+        negotiate::check_types(route, &head.headers, body)?;
         let ceiling = route.takes.ceiling(self.parts.settings.records.max_body_bytes);
         let left = due.saturating_sub(self.parts.clock.monotonic());
         let body = negotiate::read_body(route, &head.headers, body, ceiling, left).await?;
@@ -242,6 +249,14 @@ impl Api {
                 Err(Problem::new(Code::Internal, "the hub failed; its log says where"))
             }
             Err(_) => Err(Problem::new(Code::Stopping, "the hub is stopping")),
+        }
+    }
+
+    /// Lets go of a body that was not read. What the client still sends is read for a moment, so that closing does not take the
+    /// answer with it; who waits to be told to send is not told.
+    fn leave(&self, headers: &HeaderMap, body: Incoming) {
+        if !headers.contains_key(EXPECT) {
+            self.handlers.spawn(negotiate::drain(body));
         }
     }
 
@@ -290,10 +305,14 @@ impl Api {
         uuid::Uuid::from_bytes(self.new_uuid()).hyphenated().to_string()
     }
 
-    /// A new UUIDv7.
+    /// A new UUIDv7, above every one before it: lists are in the order of ids, also of those made in one millisecond.
     fn new_uuid(&self) -> [u8; 16] {
         let now = self.parts.clock.wall();
-        self.parts.entropy.lock().unwrap_or_else(PoisonError::into_inner).uuid_v7(now)
+        let made = self.parts.entropy.lock().unwrap_or_else(PoisonError::into_inner).uuid_v7(now);
+        let mut last = self.last_uuid.lock().unwrap_or_else(PoisonError::into_inner);
+        // One more touches only the random end: 62 bits of it would have to be all ones to reach further.
+        *last = u128::from_be_bytes(made).max(last.saturating_add(1));
+        last.to_be_bytes()
     }
 }
 

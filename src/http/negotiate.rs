@@ -3,7 +3,7 @@
 use crate::error::Code;
 use crate::http::problem::Problem;
 use crate::http::routes::{Op, Route, Takes};
-use crate::model::limits::{REQUEST_HEADERS_BYTES, REQUEST_ID_BYTES, REQUEST_TARGET_BYTES};
+use crate::model::limits::{REFUSED_BODY_BYTES, REQUEST_HEADERS_BYTES, REQUEST_ID_BYTES, REQUEST_TARGET_BYTES};
 use bytes::Bytes;
 use http::Uri;
 use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -93,6 +93,20 @@ where
         Err(_) => Err(Problem::new(Code::RequestTimeout, "the request did not arrive whole in 30 s")),
     }
 }
+
+/// Reads a refused body for a moment and throws it away.
+pub(crate) async fn drain<B>(body: B)
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let mut rest = Limited::new(body, REFUSED_BODY_BYTES);
+    let reading = async { while let Some(Ok(_)) = rest.frame().await {} };
+    // A client that goes on sending for longer is cut off.
+    let _ = tokio::time::timeout(DRAIN_TIME, reading).await;
+}
+
+const DRAIN_TIME: Duration = Duration::from_secs(2);
 
 fn too_large(ceiling: usize) -> Problem {
     Problem::new(Code::PayloadTooLarge, format!("the body may have at most {ceiling} bytes"))

@@ -154,7 +154,9 @@ fn start_from(form: &Form<'_>, faults: &mut Faults) -> Option<StartFrom> {
 
 fn retry_schedule(form: &Form<'_>, faults: &mut Faults) -> Option<Vec<u64>> {
     let list = form.list("retry_schedule", 1..=RETRY_STEPS, faults)?;
-    list.into_iter().map(|(pointer, step)| check_duration(step, pointer, 0..=RETRY_STEP_MAX_MS, faults)).collect()
+    let steps = list.into_iter().map(|(pointer, step)| check_duration(step, pointer, 0..=RETRY_STEP_MAX_MS, faults));
+    // All of them are read before the first that is wrong ends the list.
+    steps.collect::<Vec<_>>().into_iter().collect()
 }
 
 fn rate_limit(form: &Form<'_>, faults: &mut Faults) -> Option<RateLimit> {

@@ -1,0 +1,245 @@
+//! Requests as they come over the wire: paths, methods, types and sizes that are wrong, bytes that are no HTTP, and clients that
+//! take their time.
+
+use super::http_hub::{Hub, new_subscription, read, settings};
+use http::Method;
+use serde_json::json;
+use std::time::Duration;
+use streaming_hub::http::Tenancy;
+use streaming_hub::model::api_key::Role;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Sends bytes and reads until the hub closes, or answers nothing for a while.
+#[expect(clippy::disallowed_methods, reason = "a test's client")]
+async fn exchange(hub: &Hub, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(hub.address).await.unwrap();
+    // A hub that has refused already may have closed its side.
+    let _ = stream.write_all(bytes).await;
+    let mut answer = Vec::new();
+    let reading = async {
+        let mut piece = [0; 4096];
+        while let Ok(count) = stream.read(&mut piece).await {
+            if count == 0 {
+                break;
+            }
+            answer.extend_from_slice(&piece[..count]);
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(2), reading).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+// A1.4, A1.11
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_failure_is_a_problem() {
+    let hub = Hub::multi().await;
+    let key = hub.tenant("a").await;
+    for (method, path) in
+        [("GET", "/"), ("GET", "/v2/subscriptions"), ("POST", "/healthz/"), ("GET", "/v1/subscriptions/")]
+    {
+        hub.call(method, path, &key, None).await.is_problem(404, "not_found");
+    }
+    for (method, path, allow) in [
+        ("PUT", "/v1/subscriptions", "POST, GET, HEAD"),
+        ("TRACE", "/healthz", "GET, HEAD"),
+        ("OPTIONS", "/admin/api-keys", "GET, POST, HEAD"),
+    ] {
+        let answer = hub.call(method, path, &key, None).await;
+        answer.is_problem(405, "method_not_allowed");
+        assert_eq!(answer.header("allow"), allow, "{method} {path}");
+    }
+    let post = |kind: &str, body: &str| {
+        let request = hub.request("POST", "/v1/subscriptions").bearer_auth(&key);
+        read(request.header("content-type", kind).body(body.to_owned()))
+    };
+    post("text/plain", "{}").await.is_problem(415, "unsupported_media_type");
+    post("application/x-www-form-urlencoded", "a=b").await.is_problem(415, "unsupported_media_type");
+    for bad in ["", "{", "{\"a\":1,\"a\":2}", "{} {}", "\u{feff}{}", "{\"a\":1e400}", &"[".repeat(100_000)] {
+        post("application/json", bad).await.is_problem(400, "bad_request");
+    }
+    let large = format!("{{\"name\":\"{}\"}}", "x".repeat(256 << 10));
+    post("application/json", &large).await.is_problem(413, "payload_too_large");
+    let html = hub.request("GET", "/v1/subscriptions").bearer_auth(&key).header("accept", "text/html");
+    read(html).await.is_problem(406, "not_acceptable");
+    let zipped = hub.request("POST", "/v1/subscriptions").bearer_auth(&key).header("content-type", "application/json");
+    read(zipped.header("content-encoding", "gzip").body("x")).await.is_problem(415, "unsupported_media_type");
+    let long = format!("/v1/subscriptions?cursor={}", "a".repeat(9000));
+    hub.call("GET", &long, &key, None).await.is_problem(414, "uri_too_long");
+    let heavy = hub.request("GET", "/healthz").header("x-heavy", "a".repeat(33 << 10));
+    read(heavy).await.is_problem(431, "headers_too_large");
+}
+
+// A1.5
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_answer_has_a_request_id() {
+    let hub = Hub::multi().await;
+    for path in ["/healthz", "/nowhere", "/v1/subscriptions"] {
+        let sane = hub.call_with("GET", path, "", None, &[("x-request-id", "my-1.id_X")]).await;
+        assert_eq!(sane.header("x-request-id"), "my-1.id_X", "{path}");
+        let long = "a".repeat(65);
+        for odd in ["a b", "<script>", &long] {
+            let answer = hub.call_with("GET", path, "", None, &[("x-request-id", odd)]).await;
+            assert_eq!(answer.header("x-request-id").len(), 36, "{path} {odd}: a new one");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn head_answers_without_a_body() {
+    let hub = Hub::multi().await;
+    let answer = exchange(&hub, b"HEAD /healthz HTTP/1.1\r\nhost: hub\r\nconnection: close\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("content-length: 18"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+}
+
+// Request smuggling: what could be read in two ways is refused, or only its first half is believed and the connection closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ambiguous_requests_are_refused() {
+    let hub = Hub::multi().await;
+    let smuggled = "GET /healthz HTTP/1.1\r\nhost: hub\r\n\r\n";
+    for head in [
+        "content-length: 5\r\ncontent-length: 6",
+        "content-length: +5",
+        "content-length: -1",
+        "content-length: 0x5",
+        "transfer-encoding: chunked, identity",
+        "transfer-encoding: gzip",
+        " obs-fold: x",
+        "bad name: x",
+        "x: a\0b",
+    ] {
+        let request = format!("POST /v1/subscriptions HTTP/1.1\r\nhost: hub\r\n{head}\r\n\r\n{smuggled}");
+        let answer = exchange(&hub, request.as_bytes()).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{head}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1 200").count(), 0, "{head}: {answer}");
+    }
+    let both = "POST /v1/subscriptions HTTP/1.1\r\nhost: hub\r\ncontent-length: 40\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
+    let answer = exchange(&hub, format!("{both}{smuggled}").as_bytes()).await;
+    assert_eq!(answer.matches("HTTP/1.1 200").count(), 0, "{answer}");
+    for bytes in ["\0\0\0\0", "GET / HTTP/9.9\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n", "GET /\r\n\r\n"] {
+        let answer = exchange(&hub, bytes.as_bytes()).await;
+        assert!(!answer.contains("HTTP/1.1 200"), "{bytes:?}: {answer}");
+    }
+    assert_eq!(hub.call("GET", "/healthz", "", None).await.status, 200, "the hub lives");
+}
+
+// A1.9: told to be too large is refused before anything of it has come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_is_told_too_large_is_not_waited_for() {
+    let hub = Hub::multi().await;
+    let key = hub.tenant("a").await;
+    let head = format!(
+        "POST /v1/subscriptions HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\n\
+         content-length: 300000\r\nexpect: 100-continue\r\n\r\n"
+    );
+    let answer = exchange(&hub, head.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    assert!(answer.contains("payload_too_large"), "{answer}");
+}
+
+// A panic is answered, counted, and ends nothing but its own call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panicking_handler_is_a_500() {
+    let hub = Hub::multi().await;
+    let key = hub.tenant("a").await;
+    let id = hub.subscribe(&key, "erp").await["id"].as_str().unwrap().to_owned();
+    *hub.prober.panics.lock().unwrap() = true;
+    let path = format!("/v1/subscriptions/{id}/verify");
+    let answer = hub.call("POST", &path, &key, None).await;
+    answer.is_problem(500, "internal");
+    assert!(!answer.text.contains("as the test wants it"));
+    *hub.prober.panics.lock().unwrap() = false;
+    assert_eq!(hub.call("POST", &path, &key, None).await.status, 200);
+    assert!(hub.call("GET", "/metrics", "", None).await.text.contains("streaming_hub_http_panics_total 1"));
+}
+
+// A1.9: beyond the limit a client is told to come back, and those who are served stay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::disallowed_methods, reason = "a test's client")]
+async fn connections_over_the_limit_are_refused_with_words() {
+    let hub = Hub::multi().await;
+    let mut held = Vec::new();
+    let refused = loop {
+        let mut stream = TcpStream::connect(hub.address).await.unwrap();
+        let mut first = [0; 1];
+        // A served connection stays silent; a refused one speaks first.
+        let wait = if held.len() < 1000 { Duration::ZERO } else { Duration::from_millis(200) };
+        match tokio::time::timeout(wait, stream.read_exact(&mut first)).await {
+            Err(_) => held.push(stream),
+            Ok(read) => {
+                read.unwrap();
+                let mut rest = String::new();
+                stream.read_to_string(&mut rest).await.unwrap();
+                break rest;
+            }
+        }
+        assert!(held.len() < 1100, "nobody was refused");
+    };
+    assert!(refused.contains("503 Service Unavailable") && refused.contains("overloaded"), "{refused}");
+    assert!(refused.contains("retry-after: 1"), "{refused}");
+    let mut served = held.swap_remove(0);
+    served.write_all(b"GET /healthz HTTP/1.1\r\nhost: hub\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    served.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    drop(held);
+    while read_status(&hub).await != Some(200) {}
+}
+
+async fn read_status(hub: &Hub) -> Option<u16> {
+    hub.request("GET", "/healthz").send().await.ok().map(|answer| answer.status().as_u16())
+}
+
+// C13.2: what has begun is answered, then the connection ends; nobody new is let in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_lets_calls_finish() {
+    let hub = Hub::multi().await;
+    let key = hub.tenant("a").await;
+    let id = hub.subscribe(&key, "erp").await["id"].as_str().unwrap().to_owned();
+    let closed = hub.prober.gate.lock().await;
+    let path = format!("/v1/subscriptions/{id}/verify");
+    let begun = hub.call("POST", &path, &key, None);
+    let stopping = async {
+        hub.probes_begun(1).await;
+        hub.stop.cancel();
+        while read_status(&hub).await.is_some() {}
+        drop(closed);
+    };
+    let (begun, ()) = tokio::join!(begun, stopping);
+    assert_eq!((begun.status, &begun.body["verification_state"]), (200, &json!("active")), "{}", begun.text);
+}
+
+// HTTP/2 without TLS, by prior knowledge.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http_2_is_served_too() {
+    let hub = Hub::multi().await;
+    let client = reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let url = format!("http://{}/v1/subscriptions", hub.address);
+    let key = hub.key(Role::Tenant("a".to_owned())).await;
+    let made =
+        client.request(Method::POST, &url).bearer_auth(&key).json(&new_subscription("erp")).send().await.unwrap();
+    assert_eq!((made.version(), made.status().as_u16()), (http::Version::HTTP_2, 201));
+    assert_eq!(client.get(&url).send().await.unwrap().status().as_u16(), 401);
+}
+
+// Secrets, keys and the store's own words are in no answer that did not make them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_answer_only_shows_a_secret() {
+    let hub = Hub::start(settings(Tenancy::Multi)).await;
+    let key = hub.tenant("a").await;
+    let made = hub.subscribe(&key, "erp").await;
+    let (id, secret) = (made["id"].as_str().unwrap(), made["signing_secret"].as_str().unwrap());
+    let paths = ["", "/verify", "/pause", "/resume", "/test"].map(|rest| format!("/v1/subscriptions/{id}{rest}"));
+    for path in paths {
+        let method = if path.ends_with(id) { "PATCH" } else { "POST" };
+        let answer = hub.call(method, &path, &key, Some(&json!({}))).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        assert!(!answer.text.contains(secret), "{path}");
+    }
+    for path in ["/v1/subscriptions", "/admin/api-keys", "/metrics", "/openapi.json"] {
+        let caller = if path.starts_with("/admin") { &hub.operator } else { &key };
+        let answer = hub.call("GET", path, caller, None).await;
+        assert!(!answer.text.contains(secret) && !answer.text.contains(key.as_str()), "{path}");
+    }
+}

@@ -8,7 +8,6 @@ use crate::model::event::Event;
 use crate::model::ids::{DeliveryId, EventId, Seq};
 use crate::model::job::{Cause, Outcome};
 use crate::model::subscription::Subscription;
-use crate::rules::extra_header;
 use crate::sink::{Delivery, Met, Sinks};
 use crate::time::{Clock, Timestamp, millis};
 use base64::Engine as _;
@@ -89,10 +88,6 @@ impl Prober for SinkProber {
 
     fn test(&self, subscription: Arc<Subscription>) -> Answering<'_, TestSeen> {
         Box::pin(self.test_once(subscription))
-    }
-
-    fn check_extra_header(&self, name: &str, value: &str) -> Result<(), String> {
-        extra_header::check(name, value).map_err(str::to_owned)
     }
 }
 

@@ -31,13 +31,11 @@ mod running;
 mod shape;
 mod spec;
 mod subscriptions;
-mod tls;
 mod watch;
 
 pub use auth::Tenancy;
 pub use listen::{bind_unix, serve, serve_unix};
 pub use outside::{Answering, Check, CheckState, Facts, PartitionFacts, ProbeSeen, Prober, TestSeen};
-pub use tls::{TlsError, tls_acceptor};
 
 use crate::engine::board::Board;
 use crate::entropy::Entropy;

@@ -17,11 +17,6 @@ pub trait Prober: Send + Sync {
     fn probe(&self, subscription: Arc<Subscription>) -> Answering<'_, ProbeSeen>;
     /// Sends one marked test event.
     fn test(&self, subscription: Arc<Subscription>) -> Answering<'_, TestSeen>;
-    /// Whether a subscription may set this extra header (C9.9).
-    ///
-    /// # Errors
-    /// Why not, in words for people.
-    fn check_extra_header(&self, name: &str, value: &str) -> Result<(), String>;
 }
 
 /// What a probe saw (C8.4).

@@ -20,6 +20,7 @@ use crate::model::subscription::{
     StartFrom, WebhookSink,
 };
 use crate::rules::classify::is_source;
+use crate::rules::extra_header;
 use crate::rules::matching::parse_pattern;
 use crate::time::Timestamp;
 use serde_json::Value;
@@ -207,7 +208,7 @@ fn read_sink(call: &Call, subject: Subject<'_>, sink: &Form<'_>, faults: &mut Fa
         Some(Sink::Webhook(stored)) if stored.url == url => Some(url.to_owned()),
         Some(Sink::Webhook(_)) | None => destination::check(call, url, sink.pointer("url"), faults),
     });
-    let headers = headers(call, sink, faults);
+    let headers = headers(sink, faults);
     let timeout = sink.duration("timeout", 1000..=ATTEMPT_TIMEOUT_MAX_MS, faults);
     let signature_format = sink.choice("signature_format", &SIGNATURE_FORMATS, faults);
     let client_certificate = client_certificate(call, subject, sink, faults);
@@ -220,7 +221,7 @@ fn read_sink(call: &Call, subject: Subject<'_>, sink: &Form<'_>, faults: &mut Fa
     }))
 }
 
-fn headers(call: &Call, sink: &Form<'_>, faults: &mut Faults) -> Vec<(String, String)> {
+fn headers(sink: &Form<'_>, faults: &mut Faults) -> Vec<(String, String)> {
     let Some(given) = sink.form("headers", faults) else { return Vec::new() };
     if given.fields().len() > EXTRA_HEADERS {
         let detail = format!("there may be at most {EXTRA_HEADERS} extra headers");
@@ -235,7 +236,7 @@ fn headers(call: &Call, sink: &Form<'_>, faults: &mut Faults) -> Vec<(String, St
         };
         if read.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
             faults.add(given.pointer(name), FieldCode::Duplicate, "this header is there already in another spelling");
-        } else if let Err(reason) = call.parts().prober.check_extra_header(name, value) {
+        } else if let Err(reason) = extra_header::check(name, value) {
             faults.add(given.pointer(name), FieldCode::HeaderNotAllowed, reason);
         } else {
             read.push((name.clone(), value.to_owned()));

@@ -5,7 +5,7 @@ use super::http_hub::{Hub, new_subscription, read, settings};
 use http::Method;
 use serde_json::json;
 use std::time::Duration;
-use streaming_hub::http::Tenancy;
+use streaming_hub::http::{Tenancy, serve};
 use streaming_hub::model::api_key::Role;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -136,6 +136,66 @@ async fn a_body_that_is_told_too_large_is_not_waited_for() {
     let answer = exchange(&hub, head.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
     assert!(answer.contains("payload_too_large"), "{answer}");
+}
+
+// A1.9: a connection at rest ends after 75 s.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::disallowed_methods, reason = "a test's client")]
+async fn an_idle_connection_is_closed() {
+    let hub = Hub::multi().await;
+    let mut stream = TcpStream::connect(hub.address).await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: hub\r\n\r\n").await.unwrap();
+    let mut answer = vec![0; 4096];
+    let count = stream.read(&mut answer).await.unwrap();
+    assert!(answer[..count].starts_with(b"HTTP/1.1 200"));
+    hub.clock.jump(76);
+    let end = tokio::time::timeout(Duration::from_secs(20), stream.read(&mut answer)).await.unwrap();
+    assert_eq!(end.unwrap(), 0, "closed without a word");
+}
+
+// A1.9: a head that comes byte by byte never makes the connection idle, and ends it all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::disallowed_methods, reason = "a test's client")]
+async fn a_slow_head_is_cut_off() {
+    let hub = Hub::multi().await;
+    let mut stream = TcpStream::connect(hub.address).await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nx: ").await.unwrap();
+    for _ in 0..100 {
+        let sent = stream.write_all(b"x").await;
+        let heard = tokio::time::timeout(Duration::from_millis(200), stream.read(&mut [0; 64])).await;
+        if sent.is_err() || heard.is_ok() {
+            return;
+        }
+        hub.clock.jump(5);
+    }
+    panic!("500 s for one head");
+}
+
+// TLS with HTTP/2 by ALPN, as a client of the world outside comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_calls_are_served_over_tls() {
+    let hub = Hub::multi().await;
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let der = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let mut config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], der)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let acceptor = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}/healthz", listener.local_addr().unwrap().port());
+    tokio::spawn(serve(hub.api.clone(), listener, Some(acceptor), hub.stop.clone()));
+    let root = reqwest::Certificate::from_pem(certificate.pem().as_bytes()).unwrap();
+    for (version, client) in [
+        (http::Version::HTTP_2, reqwest::Client::builder()),
+        (http::Version::HTTP_11, reqwest::Client::builder().http1_only()),
+    ] {
+        let client = client.no_proxy().tls_certs_only([root.clone()]).build().unwrap();
+        let answer = client.get(&url).send().await.unwrap();
+        assert_eq!((answer.version(), answer.status().as_u16()), (version, 200));
+    }
 }
 
 // A panic is answered, counted, and ends nothing but its own call.

@@ -218,6 +218,10 @@ async fn a_panicking_handler_is_a_500() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[expect(clippy::disallowed_methods, reason = "a test's client")]
 async fn connections_over_the_limit_are_refused_with_words() {
+    // Both ends of each connection are in this process, and many machines give it 1024 descriptors at first.
+    let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    files.current = files.maximum;
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, files).unwrap();
     let hub = Hub::multi().await;
     let mut held = Vec::new();
     let refused = loop {

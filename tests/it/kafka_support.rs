@@ -15,7 +15,7 @@ use streaming_hub::rules::classify::Policy;
 use streaming_hub::store::StoreError;
 use streaming_hub::store::view::PositionRow;
 use streaming_hub::time::SystemClock;
-use tokio::sync::{Notify, RwLock, RwLockReadGuard};
+use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio_util::sync::CancellationToken;
 
 /// The longest that a test waits for anything.
@@ -32,6 +32,31 @@ static WEATHER: RwLock<()> = RwLock::const_new(());
 /// Held by tests that need all brokers.
 pub(crate) async fn calm() -> RwLockReadGuard<'static, ()> {
     WEATHER.read().await
+}
+
+/// Held by tests that stop brokers: no other test of Kafka is running. When it goes, all brokers are up again, so that a test that
+/// failed in between fails alone.
+pub(crate) struct Storm {
+    _alone: RwLockWriteGuard<'static, ()>,
+}
+
+/// Waits until no other test of Kafka is running.
+pub(crate) async fn storm() -> Storm {
+    Storm { _alone: WEATHER.write().await }
+}
+
+impl Drop for Storm {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        for broker in ["1", "2", "3"] {
+            for verb in ["broker-thaw", "broker-start"] {
+                // One that runs refuses to be started: that is as good.
+                let _ = Command::new(service("HUB_TEST_SERVICES")).args([verb, broker]).output();
+            }
+        }
+    }
 }
 
 /// Runs a command to its end; its standard output.
@@ -61,6 +86,11 @@ pub(crate) async fn produce(args: &[&str], input: String) -> String {
 pub(crate) async fn produce_lines(options: &[&str], lines: &[serde_json::Value]) {
     let input: String = lines.iter().map(|line| format!("{line}\n")).collect();
     produce(&[&["records", "-"], options].concat(), input).await;
+}
+
+/// Starts, stops, freezes brokers.
+pub(crate) async fn services(args: &[&str]) {
+    run(service("HUB_TEST_SERVICES"), args.iter().map(|arg| (*arg).to_owned()).collect(), String::new()).await;
 }
 
 /// The plain listener of broker 1.

@@ -13,6 +13,8 @@ mod http_hub;
 mod http_idempotency;
 mod http_subscriptions;
 mod http_wire;
+mod kafka_faults;
+mod kafka_follow;
 mod kafka_raw;
 mod kafka_source;
 mod kafka_support;

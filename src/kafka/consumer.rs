@@ -88,7 +88,7 @@ impl Consumer {
                     self.backoff.reset();
                     self.source.status.set_source(Link::Up);
                     self.follow(&answer).await;
-                    self.source.discovered();
+                    self.source.look_is_done();
                     let source = self.source.clone();
                     let _ = stop.run_until_cancelled(until_next_look(&source)).await;
                 }
@@ -109,6 +109,7 @@ impl Consumer {
 
     /// Asks the brokers one after the other, the one that answered last time first.
     async fn look(&mut self) -> Result<MetadataAnswer, CallError> {
+        self.source.look_begins();
         let known = self.known.borrow().clone();
         let candidates = self.answered.iter().chain(known.iter()).chain(&self.bootstrap).cloned();
         let mut tried: Vec<Arc<Broker>> = Vec::new();

@@ -63,7 +63,7 @@ mod tests {
             "__consumer_offsets",
         ];
         let mut topics: Vec<_> = topics.iter().map(|name| topic(name, ErrorCode::NONE)).collect();
-        topics.push(topic("lerian.streaming.forbidden", ErrorCode::TOPIC_AUTHORIZATION_FAILED));
+        topics.push(topic("lerian.streaming.forbidden", ErrorCode(29)));
         topics.push(topic("lerian.streaming.young", ErrorCode::LEADER_NOT_AVAILABLE));
         let found = follow_set(&MetadataAnswer { brokers: vec![], topics }, "lerian.streaming.");
         let names: Vec<_> = found.iter().map(|found| format!("{}/{}", found.topic, found.partition)).collect();

@@ -19,6 +19,9 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// Brokers forget a group's offsets after some days without a commit: after so many rounds all are shown again.
 const ALL_AGAIN_AFTER: u32 = 720;
 
+/// A coordinator that moves makes a round or two fail: nothing to tell.
+const FAILURES_TOLD_AFTER: u32 = 3;
+
 /// Why positions could not be shown.
 #[derive(Debug, thiserror::Error)]
 enum NotShown {
@@ -32,8 +35,7 @@ enum NotShown {
 
 /// Shows positions until the source is stopped.
 pub(super) async fn commit_for_ever(source: Arc<Source>, known: watch::Receiver<Known>) {
-    let mut shower =
-        Shower { group: source.settings.group.as_str().into(), known, shown: HashMap::new(), failing: false };
+    let mut shower = Shower { group: source.settings.group.as_str().into(), known, shown: HashMap::new(), failures: 0 };
     let stop = source.stop.clone();
     stop.run_until_cancelled(async {
         for round in 0u32.. {
@@ -51,7 +53,8 @@ struct Shower {
     group: Arc<str>,
     known: watch::Receiver<Known>,
     shown: HashMap<(Arc<str>, i32), i64>,
-    failing: bool,
+    /// Rounds that failed, one after the other.
+    failures: u32,
 }
 
 impl Shower {
@@ -70,16 +73,16 @@ impl Shower {
             Ok(()) => {
                 let now = positions.into_iter().map(|shown| ((shown.topic, shown.partition), shown.next));
                 self.shown.extend(now);
-                if self.failing {
+                if self.failures >= FAILURES_TOLD_AFTER {
                     info!(group = %self.group, "positions are shown again");
                 }
-                self.failing = false;
+                self.failures = 0;
             }
             Err(why) => {
-                if !self.failing {
+                self.failures = self.failures.saturating_add(1);
+                if self.failures == FAILURES_TOLD_AFTER {
                     warn!(group = %self.group, %why, "positions cannot be shown to other tools; reading goes on");
                 }
-                self.failing = true;
             }
         }
     }

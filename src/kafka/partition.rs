@@ -136,6 +136,11 @@ impl Partition {
         generation
     }
 
+    /// So many bytes at a time from now on.
+    pub(super) fn fetch_no_more_than(&self, max_bytes: usize) {
+        self.slot().max_bytes = max_bytes;
+    }
+
     /// Fetching ends until it begins again.
     pub(super) fn fetch_nothing(&self) {
         let mut slot = self.slot();
@@ -148,7 +153,9 @@ impl Partition {
         let slot = self.slot();
         let Some(offset) = slot.next.filter(|_| slot.leader.broker == broker) else { return Wish::Nothing };
         if slot.held >= FETCHED_PARTITION_BYTES || self.deliveries.capacity() == 0 {
-            return Wish::Full;
+            // An inbox that takes nothing may do so for hours.
+            let soon = self.status.facts().state != PartitionState::Waiting;
+            return if soon { Wish::Full } else { Wish::Nothing };
         }
         Wish::Fetch(Ask {
             generation: slot.generation,

@@ -6,13 +6,13 @@ use crate::kafka::connection::Access;
 use crate::kafka::inbox::Inbox;
 use crate::kafka::settings::KafkaSettings;
 use crate::kafka::status::KafkaStatus;
-use crate::model::limits::FETCHED_BYTES;
+use crate::model::limits::{FETCHED_BYTES, PARTITIONS_DECODED};
 use crate::time::Clock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::futures::Notified;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 /// What all tasks of the source share.
@@ -24,11 +24,14 @@ pub(super) struct Source {
     pub(super) clock: Arc<dyn Clock>,
     /// The end of everything.
     pub(super) stop: CancellationToken,
+    /// Permits to decode more than a little.
+    pub(super) decoding: Semaphore,
     chance: Mutex<Entropy>,
     held: AtomicUsize,
     fetchers: Notify,
     discovery: Notify,
-    discoveries: watch::Sender<u64>,
+    looks_begun: AtomicU64,
+    looks_done: watch::Sender<u64>,
 }
 
 impl Source {
@@ -48,11 +51,13 @@ impl Source {
             status,
             clock,
             stop,
+            decoding: Semaphore::new(PARTITIONS_DECODED),
             chance: Mutex::new(Entropy::from_seed(seed)),
             held: AtomicUsize::new(0),
             fetchers: Notify::new(),
             discovery: Notify::new(),
-            discoveries: watch::Sender::new(0),
+            looks_begun: AtomicU64::new(0),
+            looks_done: watch::Sender::new(0),
         }
     }
 
@@ -98,21 +103,21 @@ impl Source {
         self.discovery.notified().await;
     }
 
-    /// A discovery was done.
-    pub(super) fn discovered(&self) {
-        self.discoveries.send_modify(|number| *number += 1);
+    /// A look at the cluster begins.
+    pub(super) fn look_begins(&self) {
+        self.looks_begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until the cluster has been looked at afresh: a discovery that began after this call.
-    pub(super) async fn fresh_discovery(&self) {
-        let mut seen = self.discoveries.subscribe();
-        let now = *seen.borrow_and_update();
-        // One may be under way that began before: the second one from here is surely new.
-        while *seen.borrow() < now + 2 {
-            self.discover_soon();
-            if seen.changed().await.is_err() {
-                return;
-            }
-        }
+    /// The look that began last was done, and all that it says is obeyed.
+    pub(super) fn look_is_done(&self) {
+        self.looks_done.send_replace(self.looks_begun.load(Ordering::Relaxed));
+    }
+
+    /// Waits for a look at the cluster that began after this call.
+    pub(super) async fn fresh_look(&self) {
+        let wanted = self.looks_begun.load(Ordering::Relaxed) + 1;
+        self.discover_soon();
+        // The sender lives as long as we do.
+        let _ = self.looks_done.subscribe().wait_for(|done| *done >= wanted).await;
     }
 }

@@ -132,8 +132,8 @@ impl KafkaStatus {
     /// The whole source answers, or does not.
     pub(super) fn set_source(&self, link: Link) {
         let mut shown = self.write();
-        if is_news(&shown.source, &link) {
-            match &link {
+        if shown.source.becomes(link) {
+            match &shown.source {
                 Link::Connecting => {}
                 Link::Up => info!("kafka answers"),
                 Link::Down(down) if down.needs_a_person => {
@@ -141,16 +141,15 @@ impl KafkaStatus {
                 }
                 Link::Down(down) => warn!(code = down.code, detail = %down.detail, "kafka does not answer; trying on"),
             }
-            shown.source = link;
         }
     }
 
     /// A broker that we fetch from answers, or does not.
     pub(super) fn set_broker(&self, id: i32, link: Link) {
         let mut shown = self.write();
-        let before = shown.brokers.entry(id).or_default();
-        if is_news(before, &link) {
-            match &link {
+        let broker = shown.brokers.entry(id).or_default();
+        if broker.becomes(link) {
+            match broker {
                 Link::Connecting => {}
                 Link::Up => info!(broker = id, "reading from broker"),
                 Link::Down(down) if down.needs_a_person => {
@@ -160,7 +159,6 @@ impl KafkaStatus {
                     warn!(broker = id, code = down.code, detail = %down.detail, "broker does not answer; trying on");
                 }
             }
-            *before = link;
         }
     }
 
@@ -190,11 +188,22 @@ impl KafkaStatus {
     }
 }
 
-/// Whether it is another state, and not the same one told in other words.
-fn is_news(before: &Link, now: &Link) -> bool {
-    match (before, now) {
-        (Link::Down(before), Link::Down(now)) => before.code != now.code,
-        (before, now) => before != now,
+impl Link {
+    /// Becomes `now`; whether that is another state, and not the same one told in other words. A state that goes on keeps its
+    /// beginning.
+    fn becomes(&mut self, mut now: Link) -> bool {
+        let news = match (&*self, &mut now) {
+            (Link::Down(before), Link::Down(now)) => {
+                let news = before.needs_a_person != now.needs_a_person;
+                if !news {
+                    now.since = before.since;
+                }
+                news
+            }
+            (before, now) => before != now,
+        };
+        *self = now;
+        news
     }
 }
 
@@ -347,13 +356,9 @@ fn gap_index(why: GapReason) -> usize {
 mod tests {
     use super::*;
 
-    fn down(code: &'static str, detail: &str) -> Link {
-        Link::Down(Down {
-            code,
-            detail: detail.to_owned(),
-            needs_a_person: code == "authentication",
-            since: Timestamp(9),
-        })
+    fn down(code: &'static str, detail: &str, since: u64) -> Link {
+        let (needs_a_person, since) = (code == "authentication", Timestamp(since));
+        Link::Down(Down { code, detail: detail.to_owned(), needs_a_person, since })
     }
 
     // C1.7, C13.1
@@ -361,15 +366,17 @@ mod tests {
     fn the_state_is_told_in_one_word_and_keeps_its_beginning() {
         let status = KafkaStatus::default();
         assert_eq!(status.word(), "connecting");
-        status.set_source(down("connect", "refused"));
+        status.set_source(down("connect", "refused", 9));
         assert_eq!(status.word(), "unreachable");
-        assert!(!is_news(&down("connect", "refused"), &down("connect", "refused again")));
-        assert!(is_news(&down("connect", "refused"), &down("authentication", "")));
-        status.set_source(down("authentication", "wrong password"));
+        let mut link = down("connect", "refused", 9);
+        assert!(!link.becomes(down("timeout", "silent", 12)), "the same state in other words");
+        assert_eq!(link, down("timeout", "silent", 9));
+        assert!(link.becomes(down("authentication", "", 15)));
+        status.set_source(down("authentication", "wrong password", 9));
         assert_eq!(status.word(), "refused");
         assert_eq!(status.problems(), ["no broker answers: authentication since 1970-01-01T00:00:00.009Z"]);
         status.set_source(Link::Up);
-        status.set_broker(2, down("timeout", ""));
+        status.set_broker(2, down("timeout", "", 9));
         let topic: Arc<str> = "t".into();
         let partition = status.follow(&topic, 3);
         partition.facts().state = PartitionState::NoLeader;

@@ -48,6 +48,8 @@ pub const BROKER_ANSWER_BYTES: usize = 40 << 20;
 pub const BROKER_ANSWER_BYTES_MAX: usize = 256 << 20;
 /// A record batch when it is expanded; a larger one is unreadable.
 pub const BATCH_EXPANDED_BYTES: usize = 32 << 20;
+/// Partitions whose batches are decoded at a time: each may hold [`BATCH_EXPANDED_BYTES`].
+pub const PARTITIONS_DECODED: usize = 8;
 /// Headers of one record; one with more is quarantined.
 pub const RECORD_HEADERS: usize = 4096;
 /// Bodies in one admit of a partition; a single larger body goes alone.

@@ -177,7 +177,8 @@ async fn a_log_truncated_by_an_unclean_leader_is_a_gap_back_to_where_the_epoch_e
     let _storm = storm().await;
     let prefix = own_prefix();
     let topic = format!("{prefix}lender");
-    produce(&["create-topic", &topic, "--assignment", "1:2"], String::new()).await;
+    let unclean = ["--config", "unclean.leader.election.enable=true"];
+    produce(&[&["create-topic", &topic, "--assignment", "1:2"], &unclean[..]].concat(), String::new()).await;
     produce_lines(&[], &events(&topic, 0..10)).await;
     let inbox = MemoryInbox::new();
     let running = Running::start(settings(&prefix), &inbox);
@@ -186,8 +187,7 @@ async fn a_log_truncated_by_an_unclean_leader_is_a_gap_back_to_where_the_epoch_e
     produce_lines(&[], &events(&topic, 10..20)).await;
     inbox.until("events that only the leader has", |kept| kept.events() == 20).await;
     services(&["broker-kill", "1"]).await;
-    services(&["broker-start", "2", "unclean.leader.election.enable=true"]).await;
-    produce(&["alter-topic", &topic, "--config", "unclean.leader.election.enable=true"], String::new()).await;
+    services(&["broker-start", "2"]).await;
     produce_lines(&[], &events(&topic, 30..35)).await;
     inbox.until("events of the new leader", |kept| kept.events() == 25).await;
     inbox.with(|kept| {

@@ -316,6 +316,9 @@ pub(crate) fn settings(prefix: &str) -> KafkaSettings {
 
 impl Running {
     pub(crate) fn start(settings: KafkaSettings, inbox: &Arc<MemoryInbox>) -> Self {
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        // Another test of this process may have done it already.
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
         let status = Arc::new(KafkaStatus::default());
         let stop = CancellationToken::new();
         let clock = Arc::new(SystemClock::new());

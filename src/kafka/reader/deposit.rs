@@ -7,6 +7,7 @@ use crate::kafka::source::Source;
 use crate::kafka::status::{PartitionState, add};
 use crate::kafka::trouble::Place;
 use crate::model::gap::{Gap, GapReason};
+use crate::model::limits::FETCH_PARTITION_BYTES;
 use crate::model::record::Reason;
 use tracing::warn;
 
@@ -14,10 +15,10 @@ use tracing::warn;
 pub(super) enum Stored {
     /// It is stored.
     Done,
-    /// The inbox takes nothing now; the same again later.
-    Later,
-    /// The store has to be asked for the position.
-    Reread,
+    /// The inbox takes nothing now, and why; the same again later.
+    Later(String),
+    /// It is not, or nobody knows, and why: wait, then ask the store for the position.
+    Reread(String),
 }
 
 /// How far the position moves.
@@ -64,8 +65,11 @@ impl PartitionReader {
         loop {
             match self.store(vec![], Upto::offset(next, leader_epoch), gaps.clone()).await? {
                 Stored::Done => return Ok(true),
-                Stored::Later => {}
-                Stored::Reread => return Ok(false),
+                Stored::Later(why) => self.wait_for_inbox(&why).await?,
+                Stored::Reread(why) => {
+                    self.wait_for_inbox(&why).await?;
+                    return Ok(false);
+                }
             }
         }
     }
@@ -73,7 +77,7 @@ impl PartitionReader {
     /// One admit: these records, and the position after them (C3.1).
     pub(super) async fn store(&mut self, records: Vec<Judged>, upto: Upto, gaps: Vec<Gap>) -> Result<Stored, Stopped> {
         let Upto { next, between_batches, leader_epoch } = upto;
-        let Some(place) = self.place else { return Ok(Stored::Reread) };
+        let Some(place) = self.place else { return Ok(Stored::Reread("no position".to_owned())) };
         if records.is_empty() && gaps.is_empty() && place.stored == Some(next) {
             return Ok(Stored::Done);
         }
@@ -96,6 +100,8 @@ impl PartitionReader {
                 self.note_duplicates(&admitted, place.next, next);
                 self.place = Some(Place { stored: Some(next), next, leader_epoch, between_batches });
                 self.backoff.reset();
+                self.max_bytes = FETCH_PARTITION_BYTES;
+                self.partition.fetch_no_more_than(FETCH_PARTITION_BYTES);
                 let mut facts = self.partition.status.facts();
                 (facts.position, facts.leader_epoch) = (Some(next), leader_epoch);
                 facts.judged += judged;
@@ -106,10 +112,7 @@ impl PartitionReader {
                 Ok(Stored::Done)
             }
             Err(Refusal::Stopping) => Err(Stopped),
-            Err(Refusal::BacklogFull) => {
-                self.wait_for_inbox(&Refusal::BacklogFull.to_string()).await?;
-                Ok(Stored::Later)
-            }
+            Err(full @ Refusal::BacklogFull) => Ok(Stored::Later(full.to_string())),
             Err(
                 why @ (Refusal::PositionMoved { .. }
                 | Refusal::Suspended(_)
@@ -120,8 +123,7 @@ impl PartitionReader {
                 | Refusal::LimitReached(_)),
             ) => {
                 self.place = None;
-                self.wait_for_inbox(&why.to_string()).await?;
-                Ok(Stored::Reread)
+                Ok(Stored::Reread(why.to_string()))
             }
         }
     }

@@ -78,6 +78,18 @@ struct Stopped;
 /// The partition has to begin anew, from the place if there is one, else from the store.
 struct Anew;
 
+/// How far fetched bytes could be taken in.
+enum TakenIn {
+    /// To their end.
+    Whole,
+    /// Up to a batch that cannot be read; so many bytes would be needed for the whole of it, or 0.
+    Unreadable { batch: Unreadable, wanted: usize },
+    /// Up to what the inbox does not take now.
+    Later(String),
+    /// Up to where it is not known what the inbox took.
+    Reread(String),
+}
+
 impl PartitionReader {
     pub(super) fn new(
         source: Arc<Source>,
@@ -160,67 +172,84 @@ impl PartitionReader {
 
     /// Judges and stores everything that was fetched.
     async fn take_in(&mut self, fetched: Fetched) -> Result<Result<(), Anew>, Stopped> {
-        let bytes = fetched.bytes.clone();
-        let asked = fetched.asked;
-        'bytes: loop {
-            let Some(place) = self.place else { return Ok(Err(Anew)) };
-            let mut cutter = Cutter::new(fetched.clone(), place.next, self.judge.clone());
-            loop {
-                if self.stop.is_cancelled() {
-                    return Err(Stopped);
+        loop {
+            match self.take_in_once(fetched.clone()).await? {
+                TakenIn::Whole => return Ok(Ok(())),
+                TakenIn::Unreadable { batch, wanted } => {
+                    self.pass_unreadable(batch, wanted).await?;
+                    return Ok(Err(Anew));
                 }
-                let Some((cutter_back, cut)) = cut(cutter, bytes.len()).await else {
-                    let next = self.place.map_or(asked, |place| place.next);
-                    let (why, skip_to) = (Fault::Crashed, next.saturating_add(1));
-                    return self.pass_unreadable(Unreadable { why, raw: bytes, skip_to }, 0).await.map(Err);
-                };
-                cutter = cutter_back;
-                let Cut { next, between_batches, leader_epoch, .. } = cut;
-                let upto = Upto { next, between_batches, leader_epoch };
-                match self.store(cut.records, upto, vec![]).await? {
-                    Stored::Done => {}
-                    Stored::Later => continue 'bytes,
-                    Stored::Reread => return Ok(Err(Anew)),
-                }
-                if cut.newest.is_some() {
-                    self.partition.status.facts().last_record = cut.newest.map(Timestamp);
-                }
-                match cut.then {
-                    Then::More => {}
-                    Then::End(_) if self.place.is_some_and(|place| place.next > asked) => return Ok(Ok(())),
-                    Then::End(half) => {
-                        let unreadable =
-                            Unreadable { why: Fault::CutOff, raw: bytes, skip_to: asked.saturating_add(1) };
-                        return self.pass_unreadable(unreadable, half).await.map(Err);
-                    }
-                    Then::Unreadable(unreadable) => return self.pass_unreadable(unreadable, 0).await.map(Err),
+                TakenIn::Later(why) => self.wait_for_inbox(&why).await?,
+                TakenIn::Reread(why) => {
+                    self.wait_for_inbox(&why).await?;
+                    return Ok(Err(Anew));
                 }
             }
         }
     }
 
-    /// Counts the tries of a batch that cannot be read; after the last one it becomes a poison record and is passed.
-    async fn pass_unreadable(&mut self, unreadable: Unreadable, wanted: usize) -> Result<Anew, Stopped> {
-        let Some(place) = self.place else { return Ok(Anew) };
-        let Unreadable { why, raw, skip_to } = unreadable;
+    /// Judges and stores as far as it goes. No more than some partitions do this at a time: what is decoded has to be in memory.
+    async fn take_in_once(&mut self, fetched: Fetched) -> Result<TakenIn, Stopped> {
+        let Some(place) = self.place else { return Ok(TakenIn::Whole) };
+        let source = self.source.clone();
+        let inline = fetched.bytes.len() <= INLINE_BYTES;
+        let _turn = if inline { None } else { Some(self.unless_stopped(source.decoding.acquire()).await?) };
+        let (bytes, asked) = (fetched.bytes.clone(), fetched.asked);
+        let mut cutter = Cutter::new(fetched, place.next, self.judge.clone());
+        while !self.stop.is_cancelled() {
+            let from = self.place.map_or(asked, |place| place.next);
+            let Some((cutter_back, cut)) = cut(cutter, inline).await else {
+                let batch = Unreadable { why: Fault::Crashed, raw: bytes, skip_to: from.saturating_add(1) };
+                return Ok(TakenIn::Unreadable { batch, wanted: 0 });
+            };
+            cutter = cutter_back;
+            let Cut { next, between_batches, leader_epoch, .. } = cut;
+            match self.store(cut.records, Upto { next, between_batches, leader_epoch }, vec![]).await? {
+                Stored::Done => {}
+                Stored::Later(why) => return Ok(TakenIn::Later(why)),
+                Stored::Reread(why) => return Ok(TakenIn::Reread(why)),
+            }
+            if cut.newest.is_some() {
+                self.partition.status.facts().last_record = cut.newest.map(Timestamp);
+            }
+            match cut.then {
+                Then::More => {}
+                Then::End(_) if next > asked => return Ok(TakenIn::Whole),
+                Then::End(wanted) => {
+                    let batch = Unreadable { why: Fault::CutOff, raw: bytes, skip_to: from.saturating_add(1) };
+                    return Ok(TakenIn::Unreadable { batch, wanted });
+                }
+                Then::Unreadable(batch) => return Ok(TakenIn::Unreadable { batch, wanted: 0 }),
+            }
+        }
+        Err(Stopped)
+    }
+
+    /// Counts the tries of a batch that cannot be read; after the last one it becomes a poison record and is passed. `wanted`
+    /// bytes are asked for at least.
+    async fn pass_unreadable(&mut self, batch: Unreadable, wanted: usize) -> Result<(), Stopped> {
+        let Some(place) = self.place else { return Ok(()) };
+        let Unreadable { why, raw, skip_to } = batch;
         let tries = if self.unreadable.0 == place.next { self.unreadable.1 + 1 } else { 1 };
         self.unreadable = (place.next, tries);
         // More bytes: a batch that was cut off comes whole, and the one after a damaged one shows where the damage ends.
         self.max_bytes = wanted.clamp(FETCH_BYTES, BROKER_ANSWER_BYTES_MAX / 2);
         if tries < UNREADABLE_TRIES {
             let wait = Duration::from_millis(100) * tries;
-            self.unless_stopped(tokio::time::sleep(wait)).await?;
-            return Ok(Anew);
+            return self.unless_stopped(tokio::time::sleep(wait)).await;
         }
         let poison = self.judge.unreadable(raw, place.next);
-        if let Stored::Done = self.store(vec![poison], Upto::offset(skip_to, -1), vec![]).await? {
-            self.max_bytes = FETCH_PARTITION_BYTES;
-            add(&self.source.status.counters.unreadable_batches, 1);
-            self.partition.status.facts().last_error = Some(format!("unreadable batch at {}: {why}", place.next));
-            let Partition { topic, number, .. } = &*self.partition;
-            error!(%topic, partition = number, offset = place.next, skip_to, %why, "a batch cannot be read; kept as a poison record, going on after it");
+        match self.store(vec![poison], Upto::offset(skip_to, -1), vec![]).await? {
+            Stored::Done => {}
+            // The next try of the batch leads here again.
+            Stored::Later(why) | Stored::Reread(why) => return self.wait_for_inbox(&why).await,
         }
-        Ok(Anew)
+        add(&self.source.status.counters.unreadable_batches, 1);
+        self.partition.status.facts().last_error = Some(format!("unreadable batch at {}: {why}", place.next));
+        let Partition { topic, number, .. } = &*self.partition;
+        let offset = place.next;
+        error!(%topic, partition = number, offset, skip_to, %why, "a batch cannot be read; kept as a poison record, going on after it");
+        Ok(())
     }
 
     /// The broker gave an error for the partition.
@@ -230,7 +259,7 @@ impl PartitionReader {
             ErrorCode::OFFSET_OUT_OF_RANGE => self.settle_range(broker, leader).await,
             ErrorCode::CORRUPT_MESSAGE => {
                 let (raw, skip_to) = (Bytes::new(), place.next.saturating_add(1));
-                self.pass_unreadable(Unreadable { why: Fault::Withheld, raw, skip_to }, 0).await.map(|_| ())
+                self.pass_unreadable(Unreadable { why: Fault::Withheld, raw, skip_to }, 0).await
             }
             other => self.wait_for_broker(&other.name(), other.needs_a_person(), other.asks_for_discovery()).await,
         }
@@ -292,7 +321,7 @@ impl PartitionReader {
 }
 
 /// Cuts the next piece; none when the decoder crashed.
-async fn cut(mut cutter: Cutter, bytes: usize) -> Option<(Cutter, Cut)> {
+async fn cut(mut cutter: Cutter, inline: bool) -> Option<(Cutter, Cut)> {
     let guarded = move || {
         // The cutter is gone after a crash, so nothing half changed is seen again.
         catch_unwind(AssertUnwindSafe(|| {
@@ -301,7 +330,7 @@ async fn cut(mut cutter: Cutter, bytes: usize) -> Option<(Cutter, Cut)> {
         }))
         .ok()
     };
-    if bytes <= INLINE_BYTES {
+    if inline {
         return guarded();
     }
     tokio::task::spawn_blocking(guarded).await.ok().flatten()

@@ -88,8 +88,8 @@ impl PartitionReader {
     pub(super) async fn settle_range(&mut self, broker: &Broker, leader: Leadership) -> Result<(), Stopped> {
         // A topic that was made anew looks the same at first: its id tells it, and then this reader is stopped.
         let source = self.source.clone();
-        let fresh = self.unless_moved(tokio::time::timeout(DISCOVERY_LIMIT, source.fresh_discovery()));
-        fresh.await?;
+        let look = self.unless_moved(tokio::time::timeout(DISCOVERY_LIMIT, source.fresh_look()));
+        look.await?;
         if self.assignment.has_changed().unwrap_or(true) {
             return Ok(());
         }

@@ -5,6 +5,7 @@
 
 use crate::engine::command::Judged;
 use crate::kafka::decode::{Batches, Content, Fetched, Next, Record, Unreadable};
+use crate::kafka::settings::KafkaSettings;
 use crate::model::limits::{ADMIT_BODY_BYTES, ADMIT_EVENTS_PER_COMMIT};
 use crate::model::record::{Origin, RawRecord, Reason, Verdict};
 use crate::rules::classify::{Policy, classify, poison, topic_source};
@@ -21,10 +22,11 @@ pub(super) struct Cutter {
 /// Judges records of one partition.
 #[derive(Debug, Clone)]
 pub(super) struct Judge {
-    pub(super) policy: Policy,
-    pub(super) prefix: Arc<str>,
-    pub(super) topic: Arc<str>,
-    pub(super) partition: i32,
+    policy: Policy,
+    topic: Arc<str>,
+    /// Who may speak there (C2.5).
+    source: Option<Arc<str>>,
+    partition: i32,
 }
 
 /// Judged records that stand next to each other.
@@ -88,9 +90,14 @@ impl Cutter {
 }
 
 impl Judge {
+    pub(super) fn new(settings: &KafkaSettings, topic: Arc<str>, partition: i32) -> Self {
+        let source = topic_source(&settings.topic_prefix, &topic).map(Arc::from);
+        Self { policy: settings.classify, topic, source, partition }
+    }
+
     fn record(&self, record: Record) -> Judged {
         match record.content {
-            Content::Record(raw) => match classify(&self.policy, topic_source(&self.prefix, &self.topic), &raw) {
+            Content::Record(raw) => match classify(&self.policy, self.source.as_deref(), &raw) {
                 Verdict::Accept(event) => Judged::Event(event),
                 Verdict::Drop => Judged::Dropped,
                 Verdict::Quarantine(reason) => self.quarantine(reason, &raw, record.offset),

@@ -59,6 +59,32 @@ fn batches_of_every_compression_are_read() {
     }
 }
 
+/// What real producers wrote, through a real broker.
+fn real(name: &str) -> Vec<u8> {
+    let rows = include_str!("../../tests/cases/kafka-batches.tsv").lines();
+    let row = rows.filter_map(|row| row.split_once('\t')).find(|(of, _)| *of == name).map(|(_, hex)| hex);
+    let hex = row.unwrap_or_else(|| panic!("no {name}"));
+    let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+    (0..hex.len()).step_by(2).map(digit).collect()
+}
+
+// C1.6
+#[test]
+fn what_real_clients_write_is_read() {
+    for compression in ["none", "gzip", "snappy", "lz4", "zstd"] {
+        let told = read(fetched(0, &[real(&format!("librdkafka-{compression}"))]));
+        let second = "second second second second second second";
+        assert_eq!(told, (format!("0={{\"amount\":10.50}} 1= 2={second} >3"), None), "{compression}");
+        let told = read(fetched(0, &[real(&format!("java-{compression}"))]));
+        assert_eq!(told, ("0=one one one one one one one one 1=two >2".to_owned(), None), "{compression}");
+    }
+    let transaction = real("transaction");
+    let producer_id = i64::from_be_bytes(transaction[43..51].try_into().unwrap());
+    let aborted = vec![Aborted { producer_id, first_offset: 0 }];
+    let told = read(Fetched { aborted, ..fetched(0, &[transaction]) });
+    assert_eq!(told, (">1 >2 2=committed >3 >4".to_owned(), None));
+}
+
 // C1.6
 #[test]
 fn holes_and_empty_batches_move_the_position() {

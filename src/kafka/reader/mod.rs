@@ -99,12 +99,7 @@ impl PartitionReader {
         stop: CancellationToken,
         start: Start,
     ) -> Self {
-        let judge = Judge {
-            policy: source.settings.classify,
-            prefix: source.settings.topic_prefix.as_str().into(),
-            topic: partition.topic.clone(),
-            partition: partition.number,
-        };
+        let judge = Judge::new(&source.settings, partition.topic.clone(), partition.number);
         Self {
             source,
             partition,

@@ -2,6 +2,7 @@
 
 use super::core::{Core, OpenJob};
 use super::lane::Taken;
+use super::lanes::Next;
 use crate::model::ids::{ClaimNo, SubNo};
 use crate::model::job::{Claim, ClaimedJob, JobKey};
 use crate::store::StoreError;
@@ -47,7 +48,8 @@ impl Core {
             if next.probes {
                 self.lanes.begin_probe(next.sub, no);
             }
-            self.open.insert(no, OpenJob { key, from: next.from, alone: next.alone, probes: next.probes, generation });
+            let Next { from, alone, probes, .. } = next;
+            self.open.insert(no, OpenJob { key, from, alone, probes, generation, gone: false });
             claims.push(Claim {
                 no,
                 generation,

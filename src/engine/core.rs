@@ -49,6 +49,8 @@ pub(super) struct OpenJob {
     pub(super) alone: bool,
     pub(super) probes: bool,
     pub(super) generation: Generation,
+    /// Its row is no more, and it only holds its slot until the pool is done with it.
+    pub(super) gone: bool,
 }
 
 /// A deleted subscription whose rows are still there.
@@ -144,9 +146,8 @@ impl Core {
         self.fill_some(txn, now)?;
         self.bury_some(txn)?;
         self.sweep(txn, now)?;
-        // A fill that waits for room is looked at with whatever makes room: asking for another turn would only turn in circles.
-        let fills = !self.fills.is_empty() && self.lanes.pending() < self.settings.pending_max;
-        Ok(fills || !self.doomed.is_empty())
+        // A fill that has to wait is looked at with whatever is settled: asking for another turn would only turn in circles.
+        Ok(self.next_fill().is_some() || !self.doomed.is_empty())
     }
 
     pub(super) fn stop_claiming(&mut self) {

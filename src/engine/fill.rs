@@ -1,10 +1,12 @@
 //! `start_from`: older events are matched in chunks after a subscription first became active (C4.8).
 //!
-//! Invariant: while a fill is under way its lane is blocked, so that the older events are attempted before the newer ones; the row
-//! says how far it came, in the same commit as the jobs it made.
+//! Invariant: while a fill is under way the lane's newer events wait, so that the older ones are attempted first; the row says how far it
+//! came, in the same commit as the jobs it made. A fill always gets on: at the ceiling of jobs in memory it makes a few whenever its lane
+//! has worked off those it made before, since a lane that waited for room that only itself can make would wait for ever.
 
 use super::admit::new_job;
 use super::core::Core;
+use super::lane::Lane;
 use crate::model::ids::{Seq, SubNo};
 use crate::model::job::{Cause, JobKey};
 use crate::model::limits::BULK_ROWS_PER_COMMIT;
@@ -14,6 +16,11 @@ use crate::store::StoreError;
 use crate::store::rows::{FillFilter, FillRow, IndexRow, hash};
 use crate::store::txn::Txn;
 use crate::time::{HubTime, Timestamp};
+
+/// Events looked at in one commit.
+const CHUNK: usize = BULK_ROWS_PER_COMMIT / 4;
+/// The same while as many jobs as allowed are in memory.
+const CHUNK_AT_THE_CEILING: usize = 64;
 
 impl Core {
     /// Resolves `start_from` in the transaction that first makes the subscription active.
@@ -69,16 +76,13 @@ impl Core {
 
     /// One chunk of one fill.
     pub(super) fn fill_some(&mut self, txn: &mut Txn<'_>, now: HubTime) -> Result<(), StoreError> {
-        let Some((&sub, row)) = self.fills.iter().next() else { return Ok(()) };
-        let row = row.clone();
-        let Some(subscription) = self.subs.get(&sub).cloned() else {
+        let Some((sub, chunk)) = self.next_fill() else { return Ok(()) };
+        let Some(row) = self.fills.get(&sub).cloned() else { return Ok(()) };
+        let Some(tenant) = self.lanes.get(sub).map(|lane| lane.tenant) else {
             self.fills.remove(&sub);
             return Ok(());
         };
-        if self.lanes.pending() >= self.settings.pending_max {
-            return Ok(());
-        }
-        let rows = txn.index_rows(subscription.tenant_no, row.next, row.to, BULK_ROWS_PER_COMMIT / 4)?;
+        let rows = txn.index_rows(tenant, row.next, row.to, chunk)?;
         for (seq, index) in &rows {
             self.fill_event(txn, now, sub, &row.filter, *seq, *index)?;
         }
@@ -88,9 +92,19 @@ impl Core {
                 txn.set_fill(sub, Some(&further))?;
                 self.fills.insert(sub, further);
             }
-            Some(_) | None => self.end_fill(txn, sub, now)?,
+            Some(_) | None => self.end_fill(txn, sub)?,
         }
+        self.lanes.look(sub, now);
         Ok(())
+    }
+
+    /// Whose turn it is, and how many events it may look at; none where every fill has to wait for its lane.
+    pub(super) fn next_fill(&self) -> Option<(SubNo, usize)> {
+        if self.lanes.pending() < self.settings.pending_max {
+            return self.fills.keys().next().map(|sub| (*sub, CHUNK));
+        }
+        let worked_off = |sub: &SubNo| self.lanes.get(*sub).is_none_or(Lane::has_worked_off_its_fill);
+        self.fills.keys().copied().find(worked_off).map(|sub| (sub, CHUNK_AT_THE_CEILING))
     }
 
     fn fill_event(
@@ -118,7 +132,7 @@ impl Core {
         Ok(())
     }
 
-    fn end_fill(&mut self, txn: &mut Txn<'_>, sub: SubNo, now: HubTime) -> Result<(), StoreError> {
+    fn end_fill(&mut self, txn: &mut Txn<'_>, sub: SubNo) -> Result<(), StoreError> {
         txn.set_fill(sub, None)?;
         self.fills.remove(&sub);
         if let Some(lane) = self.lanes.get_mut(sub)
@@ -127,7 +141,6 @@ impl Core {
             filled.append(&mut lane.queue);
             lane.queue = filled;
         }
-        self.lanes.look(sub, now);
         Ok(())
     }
 }

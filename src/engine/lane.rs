@@ -33,7 +33,7 @@ pub(super) struct Lane {
     pub(super) suspects: BTreeSet<LogNo>,
     /// A strict lane waits for this job (C5.4).
     pub(super) strict: Option<LogNo>,
-    /// Older events are still being filled in (C4.8).
+    /// Older events are still being filled in (C4.8): these come first, and the queue waits until there are no more.
     pub(super) fill: Option<VecDeque<LogNo>>,
     pub(super) open: u32,
     pub(super) hold_until: HubTime,
@@ -132,6 +132,20 @@ impl Lane {
         [self.queue.front().copied(), self.due.first().copied(), retry, filled].into_iter().flatten().min()
     }
 
+    /// The jobs never attempted whose turn it is: the filled ones as long as older events are filled in.
+    pub(super) fn heads(&mut self) -> &mut VecDeque<LogNo> {
+        self.fill.as_mut().unwrap_or(&mut self.queue)
+    }
+
+    fn has_head(&self) -> bool {
+        self.strict.is_none() && !self.fill.as_ref().unwrap_or(&self.queue).is_empty()
+    }
+
+    /// Nothing is waiting of what was filled in so far.
+    pub(super) fn has_worked_off_its_fill(&self) -> bool {
+        self.fill.as_ref().is_none_or(VecDeque::is_empty)
+    }
+
     /// Whether a job of it may be claimed now, or when to look again.
     pub(super) fn readiness(&mut self, now: HubTime, breaker_until: HubTime, suspect_runs: bool) -> Readiness {
         while let Some(&(at, log)) = self.retries.first()
@@ -140,13 +154,13 @@ impl Lane {
             self.retries.pop_first();
             self.due.insert(log);
         }
-        if !self.live || self.fill.is_some() || self.open >= self.in_flight_max {
+        if !self.live || self.open >= self.in_flight_max {
             return Readiness::Blocked;
         }
         if !self.suspects.is_empty() && suspect_runs {
             return Readiness::Blocked;
         }
-        let head = if self.strict.is_some() || self.queue.is_empty() { NEVER } else { self.not_before };
+        let head = if self.has_head() { self.not_before } else { NEVER };
         let retry = if self.due.is_empty() { self.retries.first().map_or(NEVER, |(at, _)| *at) } else { HubTime(0) };
         let at = head.min(retry).max(self.hold_until).max(breaker_until);
         if at == NEVER {
@@ -169,13 +183,13 @@ impl Lane {
             self.due.remove(&log);
             return Some((log, Taken::Due, true));
         }
-        let has_head = self.strict.is_none() && !self.queue.is_empty();
+        let has_head = self.has_head();
         let take_due = !self.due.is_empty() && (self.retry_next || !has_head);
         self.retry_next = !take_due;
         if take_due {
             self.due.pop_first().map(|log| (log, Taken::Due, false))
         } else if has_head {
-            self.queue.pop_front().map(|log| (log, Taken::Head, false))
+            self.heads().pop_front().map(|log| (log, Taken::Head, false))
         } else {
             None
         }

@@ -217,8 +217,9 @@ impl Lanes {
             match from {
                 Taken::Head => {
                     // Several may come back of a parallel lane, in any order.
-                    let at = lane.queue.partition_point(|other| *other < log);
-                    lane.queue.insert(at, log);
+                    let heads = lane.heads();
+                    let at = heads.partition_point(|other| *other < log);
+                    heads.insert(at, log);
                 }
                 Taken::Due => {
                     lane.due.insert(log);
@@ -266,7 +267,7 @@ impl Lanes {
     /// Due jobs of a destination, passed over while its breaker is open (C7.1).
     pub(super) fn due_at(&self, no: DestNo) -> u64 {
         let lanes = self.dests[no.0 as usize].lanes.iter().filter_map(|sub| self.lanes.get(sub));
-        lanes.map(|lane| (lane.queue.len() + lane.due.len()) as u64).sum()
+        lanes.map(|lane| (lane.waiting() - lane.retries.len()) as u64).sum()
     }
 
     /// Marks a waiting job as a suspect that must run alone.
@@ -319,9 +320,18 @@ impl Lanes {
         }
     }
 
-    /// Takes back the counts of a lane that was taken away with jobs in flight.
+    /// Counts an attempt that is still on its way although its claim is gone: its slot is taken.
+    pub(super) fn count_gone(&mut self) {
+        self.open += 1;
+    }
+
+    /// Such an attempt has ended.
+    pub(super) fn count_gone_closed(&mut self) {
+        self.open -= 1;
+    }
+
+    /// Takes back the counts of a lane that was taken away with jobs in flight, but for their slots.
     pub(super) fn uncount(&mut self, lane: &Lane) {
-        self.open -= lane.open;
         self.slow_open -= if lane.slow { lane.open } else { 0 };
         self.dests[lane.dest.0 as usize].open -= lane.open;
         self.uncount_tenant(lane.tenant, lane.open);

@@ -2,10 +2,10 @@
 //!
 //! Invariant: no decision rests on memory that a failed commit may have made wrong; all of it is rebuilt here from what is stored.
 
-use super::core::{Core, Doomed, Effects, Tenants};
+use super::core::{Core, Doomed, Effects, OpenJob, Tenants};
 use super::lane::{Bucket, Lane};
 use super::lanes::Lanes;
-use crate::model::ids::{Generation, LogNo, SubNo};
+use crate::model::ids::{ClaimNo, Generation, LogNo, SubNo};
 use crate::model::job::{Cause, DeadReason, Job, JobKey};
 use crate::model::limits::{HOLD_MAX_MS, RETRY_STEP_MAX_MS};
 use crate::model::subscription::{DeliveryOrder, Subscription};
@@ -160,6 +160,14 @@ impl Core {
                 }
             }
         }
+        if before == Before::ThisProcess {
+            let stored: HashSet<ClaimNo> = still_open.iter().map(|(no, _)| *no).collect();
+            for (no, open) in self.open.iter().filter(|(no, _)| !stored.contains(no)) {
+                // Settled by the commit that seemed to have failed, or deleted: whoever has it will still say so.
+                self.lanes.count_gone();
+                still_open.push((no, OpenJob { gone: true, ..*open }));
+            }
+        }
         // Only now: were this reading to fail, the next one must find what was handed out.
         self.open = still_open.into_iter().collect();
         #[cfg(feature = "planted-bugs")]
@@ -184,7 +192,8 @@ impl Core {
     }
 
     fn load_jobs(&mut self, txn: &mut Txn<'_>, now: HubTime) -> Result<(), StoreError> {
-        let claimed: HashSet<JobKey> = self.open.iter().map(|(_, open)| open.key).collect();
+        let claimed: HashSet<JobKey> =
+            self.open.iter().filter(|(_, open)| !open.gone).map(|(_, open)| open.key).collect();
         let mut orphans: BTreeMap<SubNo, Vec<LogNo>> = BTreeMap::new();
         let (lanes, fills) = (&mut self.lanes, &self.fills);
         txn.each_job(|key, job| {

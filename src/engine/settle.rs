@@ -34,6 +34,11 @@ impl Core {
             counts.stale_settles += 1;
             return Ok(());
         };
+        if open.gone {
+            self.lanes.count_gone_closed();
+            counts.stale_settles += 1;
+            return Ok(());
+        }
         txn.remove_claim(settle.claim)?;
         let sub = settle.key.sub;
         let slow = match &settle.outcome {

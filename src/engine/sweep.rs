@@ -21,8 +21,8 @@ impl Core {
         let claimed: Vec<_> =
             self.open.iter().filter(|(_, open)| open.key.sub == sub).map(|(no, open)| (no, *open)).collect();
         for (no, open) in claimed {
-            // Whoever has it will settle a claim that is gone, which changes nothing.
-            self.open.remove(no);
+            // Its attempt may still be on its way: it keeps its slot until it is settled, which changes nothing else.
+            self.open.insert(no, OpenJob { gone: true, ..open });
             txn.remove_claim(no)?;
             logs.push(open.key.log);
             self.end_alone(open.key, now);

@@ -26,6 +26,8 @@ pub struct Options {
     pub loads: usize,
     pub body_bytes: usize,
     pub lease_ms: u64,
+    /// How long a claim lies with the pool before it looks, at most.
+    pub pool_delay_ms: u64,
     pub breaker: BreakerPolicy,
     pub schedule: Vec<u64>,
     pub cache_bytes: usize,
@@ -81,6 +83,7 @@ impl Options {
             loads: chance.pick(&[1, 3, 8]),
             body_bytes: chance.pick(&[600, 20_000, 64 << 20]),
             lease_ms: chance.pick(&[70_000, 90_000]),
+            pool_delay_ms: chance.pick(&[0, 3, 3, 400]),
             breaker: BreakerPolicy {
                 failures: chance.pick(&[1, 3, 5, 5]),
                 cooling_ms: chance.pick(&[500, 30_000]),

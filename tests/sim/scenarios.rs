@@ -48,6 +48,7 @@ fn options() -> Options {
         loads: 1,
         body_bytes: 1 << 20,
         lease_ms: 70_000,
+        pool_delay_ms: 0,
         breaker: BreakerPolicy { failures: 5, cooling_ms: 1_000, cooling_max_ms: 8_000 },
         schedule: vec![0, 100, 100],
         cache_bytes: 1 << 20,
@@ -392,10 +393,39 @@ fn start_from_fills_by_the_filter_of_its_moment() {
 
 // C4.8, C13: no hot loop
 #[test]
-fn a_fill_without_room_does_not_turn_in_circles() {
+fn a_fill_at_the_ceiling_gets_on_and_does_not_turn_in_circles() {
     let mut bench = Bench::new(Options { pending_max: 3, slots: 1, ..options() });
+    bench.admit("loan", 100);
     bench.subscribe(1, fifo("https://a.example/"));
-    bench.admit("loan", 5);
-    let applied = bench.subscribe(2, Spec { start_from: StartFrom::Earliest, ..fifo("https://b.example/") });
-    assert!(!applied.more, "there is no room for the fill until something is delivered");
+    let mut applied = bench.admit("loan", 5);
+    let mut next = std::mem::take(&mut applied.claims);
+    let filling = bench.subscribe(2, Spec { start_from: StartFrom::Earliest, ..fifo("https://b.example/") });
+    assert!(!filling.more, "there is no room for more until its lane has worked off what it was given");
+    let mut delivered_jobs = 0;
+    while let Some(claim) = next.pop() {
+        let applied = bench.settle(&claim, delivered());
+        next.extend(applied.claims);
+        delivered_jobs += 1;
+        let mut more = applied.more;
+        while more {
+            let applied = bench.nothing();
+            next.extend(applied.claims);
+            more = applied.more;
+        }
+    }
+    assert_eq!((delivered_jobs, bench.left()), (5 + 105, Vec::new()));
+}
+
+// C5.5
+#[test]
+fn attempts_of_a_deleted_subscription_keep_their_slots() {
+    let mut bench = Bench::new(Options { slots: 1, ..options() });
+    bench.subscribe(1, fifo("https://a.example/"));
+    bench.subscribe(2, fifo("https://b.example/"));
+    let claims = bench.admit("loan", 1).claims;
+    assert_eq!(claims.len(), 1);
+    let sub = claims[0].job.key.sub.0;
+    let deleted = bench.manage(Ask::Delete { id: sub_id(u8::try_from(sub).unwrap()), tenant: "t".to_owned() });
+    assert!(deleted.claims.is_empty(), "the one slot is taken until the attempt has ended");
+    assert_eq!(bench.settle(&claims[0], delivered()).claims.len(), 1);
 }

@@ -1,6 +1,6 @@
 //! New records, as C3 and C4 tell it.
 
-use super::{AskAdmit, EventModel, Job, Model, Record, State, Sub};
+use super::{AskAdmit, EventModel, Fill, Job, Model, Record, State, Sub};
 use std::sync::Arc;
 use streaming_hub::engine::command::{AdmitResult, Refusal};
 use streaming_hub::model::event::Event;
@@ -59,21 +59,27 @@ impl Model {
         AdmitResult::Stored { seq, jobs }
     }
 
-    /// One `start_from` a commit is worked on: the one with the lowest number.
+    /// One chunk of one `start_from` a commit: of the one with the lowest number; at the ceiling of waiting jobs, of one that has worked off
+    /// what it was given.
     pub(super) fn fill_one(&mut self, now: HubTime) {
-        let Some(no) = self.subs.iter().find(|(_, sub)| sub.fill.is_some() && !sub.deleted).map(|(no, _)| *no) else {
-            return;
+        let full = self.waiting() >= self.rules.pending_max;
+        let may = |no: SubNo, to: u64| {
+            !full || !self.lane(no).any(|(seq, job)| job.state == State::Waiting && job.fresh && seq.0 <= to)
         };
-        if self.waiting() >= self.rules.pending_max {
-            return;
+        let filling = self.subs.iter().filter(|(_, sub)| !sub.deleted);
+        let mut filling = filling.filter_map(|(no, sub)| Some((*no, sub.tenant.clone(), sub.fill.clone()?)));
+        let Some((no, tenant, fill)) = filling.find(|(no, _, fill)| may(*no, fill.to)) else { return };
+        let last = fill.to.min(fill.next + if full { 63 } else { 1023 });
+        for seq in (fill.next..=last).map(Seq) {
+            let event = &mut self.tenants.get_mut(&tenant).unwrap()[seq.0 as usize - 1];
+            if wants(&fill.spec, &event.event) {
+                event.matched.insert(no);
+                self.jobs.insert((no, seq), Job::new(Cause::Match, now));
+                self.totals.jobs += 1;
+            }
         }
-        let Some(sub) = self.subs.get_mut(&no) else { return };
-        let tenant = sub.tenant.clone();
-        for seq in sub.fill.take().unwrap_or_default() {
-            self.jobs.insert((no, seq), Job::new(Cause::Match, now));
-            self.tenants.get_mut(&tenant).unwrap()[seq.0 as usize - 1].matched.insert(no);
-            self.totals.jobs += 1;
-        }
+        let left = (last < fill.to).then(|| Fill { next: last + 1, ..fill });
+        self.subs.get_mut(&no).unwrap().fill = left;
     }
 
     /// A subscription's steps (C6.2).

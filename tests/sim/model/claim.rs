@@ -62,7 +62,9 @@ impl Model {
         };
         hold!(job.state == State::Waiting, "invariant 12: {what}: the job is {:?}", job.state);
         hold!(sub.is_live(), "C5.4: {what}: the subscription is not live");
-        hold!(sub.fill.is_none(), "C4.8: {what}: older events are still being matched");
+        if let Some(fill) = &sub.fill {
+            hold!(!job.fresh || seq.0 <= fill.to, "C4.8: {what}: older events are still being matched");
+        }
         hold!(job.due.0 <= now, "invariant 10: {what}: it is not due before {}", job.due.0.0);
         hold!(sub.hold_until <= now, "C9.6: {what}: held until {}", sub.hold_until.0);
         let breaker = self.breakers.get(&sub.destination()).copied();
@@ -116,7 +118,7 @@ impl Model {
         let count = |has: &dyn Fn(&super::Sub) -> bool| {
             u32::try_from(self.claims.values().filter(|claim| has(&self.subs[&claim.sub])).count()).unwrap()
         };
-        let taken = count(&|_| true);
+        let taken = count(&|_| true) + u32::try_from(self.gone.len()).unwrap();
         Room {
             free: self.rules.slots.saturating_sub(taken),
             of_tenant: count(&|other| other.tenant == sub.tenant),
@@ -161,6 +163,7 @@ impl Model {
     /// The process died and another one has read the store: claimed jobs are suspects, nothing else is (C5.6).
     pub fn restarted(&mut self) {
         let mut dead = Answers::default();
+        self.gone.clear();
         for (_, claim) in std::mem::take(&mut self.claims) {
             let key = (claim.sub, claim.seq);
             let job = self.jobs.get_mut(&key).unwrap();

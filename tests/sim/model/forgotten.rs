@@ -21,7 +21,6 @@ impl Model {
         let open = self.claims.values().filter(|claim| claim.sub == no).count();
         let breaker = self.breakers.get(&sub.destination());
         let blocked = !sub.is_live()
-            || sub.fill.is_some()
             || open >= sub.in_flight_max()
             || sub.hold_until > now
             || breaker.is_some_and(|breaker: &BreakerModel| !breaker.lets_through(now))
@@ -36,7 +35,8 @@ impl Model {
         }
         let is_due = |job: &Job| job.due.1 <= now;
         let strict = sub.spec.delivery_order == DeliveryOrder::Strict;
-        let head = waiting().find(|(_, job)| job.fresh && job.cause == Cause::Match);
+        let newest = sub.fill.as_ref().map_or(u64::MAX, |fill| fill.to);
+        let head = waiting().find(|(_, job)| job.fresh && job.cause == Cause::Match).filter(|(seq, _)| seq.0 <= newest);
         let stuck = strict && waiting().any(|(_, job)| !job.fresh && job.cause == Cause::Match);
         let retry = waiting().find(|(_, job)| !job.fresh && is_due(job));
         retry.or(head.filter(|(_, job)| !stuck && is_due(job)))

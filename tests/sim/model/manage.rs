@@ -1,8 +1,7 @@
 //! Changes of subscriptions, as C4, C6.5 and C8.5 tell it.
 
-use super::admit::wants;
 use super::breaker::BreakerModel;
-use super::{Answer, Ask, AskChange, Job, Model, State, Sub};
+use super::{Answer, Ask, AskChange, Fill, Job, Model, State, Sub};
 use streaming_hub::engine::command::Refusal;
 use streaming_hub::model::ids::{Seq, SubNo, SubscriptionId};
 use streaming_hub::model::job::Cause;
@@ -118,24 +117,22 @@ impl Model {
     }
 
     /// C4.8: the events stored before, by the filter of this moment.
-    fn older_events(&self, sub: &Sub) -> Option<Vec<Seq>> {
+    fn older_events(&self, sub: &Sub) -> Option<Fill> {
         let events = self.tenants.get(&sub.tenant)?;
-        let first = match sub.spec.start_from {
+        let to = events.len() as u64;
+        let next = match sub.spec.start_from {
             StartFrom::Now => return None,
             StartFrom::Earliest => 1,
             StartFrom::Seq(seq) => seq.max(1),
             StartFrom::Time(at) => events.iter().take_while(|event| event.stored_at.0 < at.0).count() as u64 + 1,
         };
-        if first > events.len() as u64 {
-            return None;
-        }
-        let numbered = (1u64..).zip(events);
-        let wanted = numbered.filter(|(seq, event)| *seq >= first && wants(&sub.spec, &event.event));
-        Some(wanted.map(|(seq, _)| Seq(seq)).collect())
+        (next <= to).then(|| Fill { next, to, spec: sub.spec.clone() })
     }
 
     fn delete(&mut self, now: HubTime, no: SubNo) {
         self.end_probes_of(no, now);
+        let of_it = self.claims.iter().filter(|(_, claim)| claim.sub == no && claim.handed_out);
+        self.gone.extend(of_it.map(|(claim, _)| *claim));
         self.claims.retain(|_, claim| claim.sub != no);
         if let Some(sub) = self.subs.get_mut(&no) {
             sub.deleted = true;

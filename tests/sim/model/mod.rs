@@ -113,6 +113,15 @@ pub enum Answer {
     Other,
 }
 
+/// Older events still to be matched (C4.8).
+#[derive(Debug, Clone)]
+pub struct Fill {
+    pub next: u64,
+    pub to: u64,
+    /// The subscription as it was when it became active: its filter of that moment counts.
+    pub spec: Spec,
+}
+
 /// A subscription and its lane.
 #[derive(Debug, Clone)]
 pub struct Sub {
@@ -132,7 +141,7 @@ pub struct Sub {
     pub hold_until: HubTime,
     pub slow: bool,
     /// What `start_from` still has to match.
-    pub fill: Option<Vec<Seq>>,
+    pub fill: Option<Fill>,
     /// Newest seq whose first attempt began.
     pub first_begun: Seq,
     /// Seq of the last attempt of a matched job.
@@ -213,6 +222,8 @@ pub struct Model {
     pub subs: BTreeMap<SubNo, Sub>,
     pub jobs: BTreeMap<(SubNo, Seq), Job>,
     pub claims: BTreeMap<ClaimNo, ClaimModel>,
+    /// Claims of deleted subscriptions that the pool is not done with: their slots are taken.
+    pub gone: BTreeSet<ClaimNo>,
     pub positions: BTreeMap<(Arc<str>, [u8; 16], i32), i64>,
     pub breakers: BTreeMap<(String, String), BreakerModel>,
     pub keys: BTreeSet<KeyId>,
@@ -255,6 +266,7 @@ impl Model {
             subs: BTreeMap::new(),
             jobs: BTreeMap::new(),
             claims: BTreeMap::new(),
+            gone: BTreeSet::new(),
             positions: BTreeMap::new(),
             breakers: BTreeMap::new(),
             keys: BTreeSet::new(),

@@ -13,6 +13,7 @@ impl Model {
     pub(super) fn settle(&mut self, now: HubTime, settle: &Settle, answers: &mut Answers) {
         let Some(claim) = self.claims.remove(&settle.claim) else {
             answers.stale += 1;
+            self.gone.remove(&settle.claim);
             self.totals.stale += 1;
             return;
         };

@@ -22,7 +22,7 @@ impl World {
         let after = self.chance.within(1, (self.options.acting_ms / 60).max(2));
         let pause = if self.acting { after } else { 200 };
         self.read(number, wall);
-        if self.acting || !self.is_quiet() {
+        if self.acting || self.is_unread(number) {
             self.schedule(pause, Happening::Source(number));
         }
     }

@@ -42,7 +42,7 @@ impl World {
         for step in steps {
             match step {
                 Step::Load(claim) => {
-                    let after = self.chance.within(0, 6);
+                    let after = self.chance.within(0, 2 * self.options.pool_delay_ms);
                     self.schedule(after, Happening::Loaded(claim));
                 }
                 Step::Begin(claim, event) => self.begin(&claim, &event)?,

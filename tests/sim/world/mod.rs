@@ -261,10 +261,7 @@ impl World {
         let unfinished = self.model.jobs.iter().any(|((sub, _), job)| {
             matches!(job.state, State::Waiting | State::Claimed(_)) && self.model.subs[sub].is_live()
         });
-        let unread = self.sources.iter().any(|source| {
-            let key = (source.topic.clone(), source.topic_id, source.partition);
-            !source.is_read(self.model.positions.get(&key).copied()) || source.asked > 0
-        });
+        let unread = (0..self.sources.len()).any(|number| self.is_unread(number));
         let asleep = self.model.subs.values().any(|sub| !sub.deleted && !sub.is_live());
         !unfinished
             && !unread
@@ -272,6 +269,12 @@ impl World {
             && hub.is_idle(self.hub_now())
             && hub.pool.is_empty()
             && hub.stopping.is_none()
+    }
+
+    fn is_unread(&self, number: usize) -> bool {
+        let source = &self.sources[number];
+        let key = (source.topic.clone(), source.topic_id, source.partition);
+        !source.is_read(self.model.positions.get(&key).copied()) || source.asked > 0
     }
 
     fn what_is_left(&self) -> String {

@@ -89,7 +89,7 @@ impl World {
             }
         }
         if taken > 0 || !asked.manages.is_empty() {
-            let after = self.chance.within(0, 3);
+            let after = self.chance.within(0, self.options.pool_delay_ms);
             self.want_pool_step(after);
         }
         for (asker, answer) in askers.iter().zip(&expected.admits) {

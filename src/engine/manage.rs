@@ -154,10 +154,6 @@ impl Core {
         after.revision += 1;
         let lane_generation = self.lanes.get(before.no).map(|lane| lane.generation).unwrap_or_default();
         after.generation = Generation(before.generation.max(lane_generation).0 + 1);
-        #[cfg(feature = "planted-bugs")]
-        if self.planted(super::PlantedBug::GenerationIgnored) {
-            after.generation = before.generation;
-        }
         let skipped = self.cross(txn, before, &mut after)?;
         let after = Arc::new(after);
         txn.put_subscription(&after)?;

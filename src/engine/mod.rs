@@ -71,7 +71,7 @@ pub enum PlantedBug {
     ClaimsBeyondCapacity,
     /// Jobs that were not claimed are blamed for a crash.
     UnclaimedBlamed,
-    /// A change is not obeyed by claims not yet begun.
+    /// A change is not obeyed by claims not yet begun. The driver of the pool has it: it shows the generation of the claim.
     GenerationIgnored,
     /// Claims are handed out before their commit.
     AttemptBeforeCommit,

@@ -4,7 +4,7 @@ use crate::chance::Chance;
 use crate::disk::SimDisk;
 use crate::model::{Ask, AskAdmit, AskChange, Asked, Record};
 use crate::options::Options;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use streaming_hub::dispatch::pool::{Generations, Pool};
 use streaming_hub::engine::board::Board;
@@ -46,16 +46,24 @@ pub struct Hub {
     pub suspended: bool,
     /// It is on its way down (C13.2), to end at that world time at the latest.
     pub stopping: Option<u64>,
+    /// The generation of each subscription's last claim.
+    pub claimed_under: BTreeMap<SubNo, Generation>,
     /// Turns in a row that did nothing.
     pub idle_turns: u32,
 }
 
-/// What a pool sees of the board.
-pub struct Shown<'a>(pub &'a Board);
+/// What a pool sees of the board; with [`streaming_hub::engine::PlantedBug::GenerationIgnored`], the generations that were claimed under.
+pub struct Shown<'a> {
+    pub board: &'a Board,
+    pub planted: Option<&'a BTreeMap<SubNo, Generation>>,
+}
 
 impl Generations for Shown<'_> {
     fn generation(&self, sub: SubNo) -> Option<Generation> {
-        self.0.subscription(sub).map(|subscription| subscription.generation)
+        match self.planted {
+            Some(claimed_under) => claimed_under.get(&sub).copied(),
+            None => self.board.subscription(sub).map(|subscription| subscription.generation),
+        }
     }
 }
 
@@ -87,6 +95,7 @@ impl Hub {
             next_pool_step: None,
             suspended: false,
             stopping: None,
+            claimed_under: BTreeMap::new(),
             idle_turns: 0,
         })
     }

@@ -352,7 +352,11 @@ fn a_breaker_that_opens_sends_back_what_has_not_begun() {
     }
     bench.settle(&claims[0], blocked());
     let mut steps = Vec::new();
-    bench.hub.pool.step(bench.hub.clock.now(&bench.clocks), &Shown(&bench.hub.board), &mut steps);
+    bench.hub.pool.step(
+        bench.hub.clock.now(&bench.clocks),
+        &Shown { board: &bench.hub.board, planted: None },
+        &mut steps,
+    );
     let begun = steps.iter().any(|step| matches!(step, Step::Begin(..)));
     assert!(!begun && steps.len() == 2, "{steps:?}");
 }

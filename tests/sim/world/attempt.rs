@@ -7,6 +7,7 @@ use crate::model::{Held, State, Violation};
 use crate::receiver::outcome;
 use std::sync::Arc;
 use streaming_hub::dispatch::pool::Step;
+use streaming_hub::engine::PlantedBug;
 use streaming_hub::model::event::Event;
 use streaming_hub::model::ids::{ClaimNo, Seq, SubNo};
 use streaming_hub::model::job::{Claim, Outcome};
@@ -29,7 +30,9 @@ impl World {
             hub.next_pool_step = None;
         }
         let mut steps = Vec::new();
-        hub.pool.step(now, &Shown(&hub.board), &mut steps);
+        let ignored = self.options.planted == Some(PlantedBug::GenerationIgnored);
+        let shown = Shown { board: &hub.board, planted: ignored.then_some(&hub.claimed_under) };
+        hub.pool.step(now, &shown, &mut steps);
         hold!(
             hub.pool.in_flight() <= self.options.slots as usize,
             "C5.5: {} attempts are in flight",

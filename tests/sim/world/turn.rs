@@ -85,6 +85,7 @@ impl World {
             self.note(|| format!("claim {} of {}/{}", claim.no, claimed.sub, claimed.seq));
             self.model.claimed(now, claimed)?;
             if let Some(hub) = &mut self.hub {
+                hub.claimed_under.insert(claimed.sub, claim.generation);
                 hub.pool.take(claim);
             }
         }

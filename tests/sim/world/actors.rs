@@ -20,7 +20,9 @@ impl World {
             }
         }
         let after = self.chance.within(1, (self.options.acting_ms / 60).max(2));
-        let pause = if self.acting { after } else { 200 };
+        // While the backlog is full it asks less and less often.
+        let calm = self.clocks.now.saturating_sub(self.options.acting_ms);
+        let pause = if self.acting { after } else { 200 + calm / 20 };
         self.read(number, wall);
         if self.acting || self.is_unread(number) {
             self.schedule(pause, Happening::Source(number));

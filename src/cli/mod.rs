@@ -196,6 +196,7 @@ impl Failure {
         match self {
             Failure::Settings(_) | Failure::Usage(_) => Ended::Usage,
             Failure::Daemon(error) if error.is_newer_store() => Ended::NewerStore,
+            Failure::Daemon(error) if error.is_setting() => Ended::Usage,
             Failure::Daemon(_)
             | Failure::Io { .. }
             | Failure::Line { .. }

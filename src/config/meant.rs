@@ -8,6 +8,7 @@ use super::typed::{Surroundings, Typed};
 use super::{kafka, table, value};
 use crate::engine::EngineSettings;
 use crate::model::limits;
+use crate::net::tls::Roots;
 use crate::rules::address::{AddressPolicy, AllowRule, parse_sink_allow};
 use crate::rules::breaker::BreakerPolicy;
 use crate::rules::classify::Policy;
@@ -72,11 +73,8 @@ fn all(read: &mut Reader<'_>, around: &Surroundings) -> Option<Settings> {
 }
 
 fn log(read: &mut Reader<'_>) -> Option<LogSettings> {
-    let filter = read.parse(
-        "LOG_LEVEL",
-        "error, warn, info, debug, trace, or directives like info,streaming_hub=debug",
-        |text| text.parse::<tracing_subscriber::filter::Targets>().is_ok().then(|| text.to_owned()),
-    );
+    let allowed = "error, warn, info, debug, trace or off, or directives like info,streaming_hub::kafka=debug";
+    let filter = read.parse("LOG_LEVEL", allowed, value::log_filter);
     let format = read.optional("LOG_FORMAT", |read, name| {
         read.one_of(name, &[("text", LogFormat::Text), ("json", LogFormat::Json)])
     });
@@ -147,7 +145,7 @@ fn sinks(read: &mut Reader<'_>, env: Option<Env>) -> Option<SinkSettings> {
     let allow_private = read.switch("ALLOW_PRIVATE_SINKS");
     let allow_http = read.switch("ALLOW_HTTP_SINKS");
     let rules = sink_rules(read);
-    let ca_pem = read.optional("SINK_CA_CERT", Reader::pem);
+    let ca_pem = sink_roots(read);
     let ports = read.optional("SINK_PORTS", |read, name| {
         read.parse(name, "ports from 1 to 65535, or ranges of them like 8000-8080, comma separated", value::ports)
     });
@@ -163,6 +161,14 @@ fn sinks(read: &mut Reader<'_>, env: Option<Env>) -> Option<SinkSettings> {
         own_listeners: Vec::new(),
     };
     Some(SinkSettings { policy, ca_pem: ca_pem?, attempt_timeout: attempt_timeout? })
+}
+
+fn sink_roots(read: &mut Reader<'_>) -> Option<Option<String>> {
+    let pem = read.optional("SINK_CA_CERT", Reader::pem)?;
+    match pem.as_ref().map_or(Ok(()), |pem| Roots::none().add_pem(pem.as_bytes())) {
+        Ok(()) => Some(pem),
+        Err(refusal) => read.wrong("SINK_CA_CERT", &format!("certificates of authorities; {refusal}")),
+    }
 }
 
 fn sink_rules(read: &mut Reader<'_>) -> Option<Vec<AllowRule>> {

@@ -92,6 +92,16 @@ pub(super) fn schedule(text: &str) -> Option<Schedule> {
     Schedule::from_steps_ms(&list(text, |step| duration(step).map(millis))?).ok()
 }
 
+/// A level, or `target=level` and a level, comma separated. A bare target is refused: a level that was mistyped would be one.
+pub(super) fn log_filter(text: &str) -> Option<String> {
+    let level = |text: &str| text.trim().parse::<tracing::level_filters::LevelFilter>().is_ok();
+    let directives = list(text, |part| match part.rsplit_once('=') {
+        Some((target, wanted)) => (!target.trim().is_empty() && level(wanted)).then(|| part.to_owned()),
+        None => level(part).then(|| part.to_owned()),
+    })?;
+    (!directives.is_empty()).then(|| directives.join(","))
+}
+
 /// Certificates as PEM, base64 of PEM, or the path of a file of either.
 pub(super) fn pem(text: &str) -> Option<String> {
     const MARK: &str = "-----BEGIN CERTIFICATE-----";
@@ -162,6 +172,22 @@ mod tests {
         ] {
             assert_eq!(broker(text).is_some(), good, "{text}");
             assert!(!good || is_loopback(text) == loopback, "{text}");
+        }
+    }
+
+    #[test]
+    fn log_filters_have_levels() {
+        for (text, expected) in [
+            ("info", Some("info")),
+            ("WARN, streaming_hub::kafka=debug", Some("WARN,streaming_hub::kafka=debug")),
+            ("off", Some("off")),
+            ("inof", None),
+            ("streaming_hub", None),
+            ("=debug", None),
+            ("", None),
+        ] {
+            assert_eq!(log_filter(text).as_deref(), expected, "{text}");
+            assert!(expected.is_none_or(|text| text.parse::<tracing_subscriber::filter::Targets>().is_ok()));
         }
     }
 

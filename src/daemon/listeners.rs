@@ -54,9 +54,18 @@ impl Listening {
 }
 
 /// Binds the API's port.
-pub(super) async fn bind(settings: &HttpSettings) -> Result<TcpListener, DaemonError> {
-    let what = || format!("HTTP_LISTEN_ADDR {}", settings.listen);
-    TcpListener::bind(settings.listen).await.map_err(DaemonError::io(what()))
+///
+/// # Errors
+/// When it is taken, or not ours to have.
+pub fn bind(settings: &HttpSettings) -> Result<std::net::TcpListener, DaemonError> {
+    let what = format!("HTTP_LISTEN_ADDR {}", settings.listen);
+    std::net::TcpListener::bind(settings.listen).map_err(DaemonError::io(what))
+}
+
+/// Takes a bound port into the runtime.
+pub(super) fn taken(port: std::net::TcpListener) -> std::io::Result<TcpListener> {
+    port.set_nonblocking(true)?;
+    TcpListener::from_std(port)
 }
 
 /// TLS of the API: 1.2 and 1.3, HTTP/2 and HTTP/1.1.

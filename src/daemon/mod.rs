@@ -14,6 +14,7 @@ mod signals;
 mod source;
 mod telling;
 
+pub use listeners::bind;
 pub use signals::Signals;
 
 use crate::config::{Settings, StopSettings, Tenancy};
@@ -35,7 +36,7 @@ use listeners::Listening;
 use opened::Opened;
 use source::Source;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -93,6 +94,22 @@ impl DaemonError {
         matches!(self, DaemonError::Store(StoreError::Newer { .. }))
     }
 
+    /// A setting is wrong, in a way that only showed when it was used.
+    pub fn is_setting(&self) -> bool {
+        match self {
+            DaemonError::Setting { .. }
+            | DaemonError::Kek(_)
+            | DaemonError::KekMissing(_)
+            | DaemonError::KekMismatch
+            | DaemonError::NoVariable(_) => true,
+            DaemonError::Store(_)
+            | DaemonError::Io { .. }
+            | DaemonError::Refused(_)
+            | DaemonError::Broken(_)
+            | DaemonError::StoppedAtOnce => false,
+        }
+    }
+
     fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
@@ -106,7 +123,8 @@ impl DaemonError {
 pub async fn run(settings: Settings) -> Result<(), DaemonError> {
     let signals = Signals::listen().map_err(DaemonError::io("signals"))?;
     let disk = FileDisk::take(&settings.data_dir)?;
-    let running = start(settings, disk, Arc::new(SystemClock::new())).await?;
+    let port = bind(&settings.http)?;
+    let running = start(settings, disk, port, Arc::new(SystemClock::new())).await?;
     let broken = tokio::select! {
         () = signals.drain.cancelled() => None,
         part = running.broken() => Some(part),
@@ -115,18 +133,20 @@ pub async fn run(settings: Settings) -> Result<(), DaemonError> {
     broken.map_or(Ok(()), |part| Err(DaemonError::Broken(part)))
 }
 
-/// Starts the whole hub.
+/// Starts the whole hub, with its API at that port.
 ///
 /// # Errors
 /// See [`DaemonError`]; nothing runs then.
-pub async fn start(settings: Settings, disk: FileDisk, clock: Arc<dyn Clock>) -> Result<Running, DaemonError> {
-    let tcp = listeners::bind(&settings.http).await?;
+pub async fn start(
+    settings: Settings,
+    disk: FileDisk,
+    port: TcpListener,
+    clock: Arc<dyn Clock>,
+) -> Result<Running, DaemonError> {
+    let tcp = listeners::taken(port).map_err(DaemonError::io("the API's port"))?;
     let address = tcp.local_addr().map_err(DaemonError::io("the API's port"))?;
+    let tls = settings.http.tls.as_ref().map(listeners::tls).transpose()?;
     let mut running = begin(&settings, disk, clock, Some(address), Work::Everything).await?;
-    let tls = match &settings.http.tls {
-        Some(files) => Some(listeners::tls(files)?),
-        None => None,
-    };
     running.listening.tcp(tcp, tls);
     if let Some(kafka) = settings.kafka {
         running.read_kafka(kafka).await?;

@@ -51,7 +51,7 @@ fn everything_played_is_settled_signed_and_in_order() {
 fn fault_paths_show_retries_dead_letters_and_holds() {
     for (path, delivered) in [("/fail", false), ("/redirect", false), ("/flaky", true), ("/limit", true)] {
         let folder = tempfile::tempdir().unwrap();
-        let (code, summary, said) = dev(folder.path(), &["--events", "13", "--fault", path]);
+        let (code, summary, said) = dev(folder.path(), &["--events", "6", "--fault", path]);
         assert_eq!(code, Some(0), "{path}: {said}");
         let accepted = count(&summary, "accepted");
         assert!(accepted > 0);

@@ -108,11 +108,11 @@ fn a_lost_or_wrong_kek_is_never_answered_with_a_new_one() {
     let right = std::fs::read_to_string(&kek).unwrap();
     std::fs::remove_file(&kek).unwrap();
     let ended = serve(folder.path()).end();
-    assert_eq!(ended.code, Some(1));
+    assert_eq!(ended.code, Some(2));
     assert!(ended.stderr.contains("its KEK") && !kek.exists(), "{}", ended.stderr);
     let wrong = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e9f";
     let other = serve(folder.path()).env("STREAMING_HUB_KEK_REF", "KEK").env("KEK", wrong).end();
-    assert_eq!(other.code, Some(1));
+    assert_eq!(other.code, Some(2));
     assert!(other.stderr.contains("not the one that sealed"), "{}", other.stderr);
     let running =
         serve(folder.path()).env("STREAMING_HUB_KEK_REF", "KEK").env("KEK", &right).until_logged("the hub is ready");

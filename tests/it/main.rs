@@ -1,10 +1,12 @@
 //! Tests of the whole crate from outside, in one binary.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test's helper fails its test")]
 
+mod api;
 mod cli_dev;
 mod cli_explain;
 mod cli_serve;
 mod cli_settings;
+mod cli_stop;
 mod command;
 mod examples;
 mod http_access;

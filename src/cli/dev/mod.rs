@@ -12,6 +12,7 @@ use super::output::Output;
 use super::settings::{meant, warn_of_strange_names};
 use super::{Ended, Failure, logging, serve};
 use crate::config::{From, Typed};
+use crate::daemon;
 use crate::store::disk::FileDisk;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -49,8 +50,8 @@ fn path_of_receiver(text: &str) -> Result<String, String> {
 
 impl Dev {
     pub(super) fn run(mut self, output: Output) -> Result<Ended, Failure> {
-        let port = TcpListener::bind("127.0.0.1:0").map_err(Failure::io("the receiver's port"))?;
         self.overrule();
+        let chosen = self.choose_port()?;
         let settings = meant(&mut self.typed)?;
         if !settings.http.listen.ip().is_loopback() {
             return Err(Failure::Usage("dev serves on loopback only; for other addresses there is serve".to_owned()));
@@ -58,6 +59,10 @@ impl Dev {
         logging::start(&settings.log);
         warn_of_strange_names();
         let disk = own_store(&settings.data_dir, self.keep)?;
+        let ports = stage::Ports {
+            api: chosen.map_or_else(|| daemon::bind(&settings.http), Ok)?,
+            receiver: TcpListener::bind("127.0.0.1:0").map_err(Failure::io("the receiver's port"))?,
+        };
         let script = stage::Script {
             events: self.events,
             once: self.once,
@@ -66,7 +71,18 @@ impl Dev {
             path: self.fault,
             renew: self.keep,
         };
-        serve::runtime()?.block_on(stage::perform(script, settings, disk, port, output))
+        serve::runtime()?.block_on(stage::perform(script, settings, disk, ports, output))
+    }
+
+    // The usual port, or a free one where that is taken. It is held from here on, so that nobody takes it before the hub does.
+    fn choose_port(&mut self) -> Result<Option<TcpListener>, Failure> {
+        const NAME: &str = "HTTP_LISTEN_ADDR";
+        let Some(given) = self.typed.get(NAME).filter(|given| given.from == From::Default) else { return Ok(None) };
+        let port = TcpListener::bind(&given.text).or_else(|_| TcpListener::bind("127.0.0.1:0"));
+        let port = port.map_err(Failure::io("the API's port"))?;
+        let address = port.local_addr().map_err(Failure::io("the API's port"))?;
+        self.typed.set(NAME, address.to_string(), From::Command("dev"));
+        Ok(Some(port))
     }
 
     // What `dev` is stands over the environment, which may be one of production; the rest may be chosen.
@@ -95,15 +111,12 @@ impl Dev {
         // Cooling for as long as in production would make a fault path take hours to settle.
         typed.set_default("BREAKER_COOLING", "100ms", dev());
         typed.set_default("BREAKER_COOLING_MAX", "250ms", dev());
-        if TcpListener::bind("127.0.0.1:8080").is_err() {
-            typed.set_default("HTTP_LISTEN_ADDR", "127.0.0.1:0", dev());
-        }
     }
 }
 
 /// Takes the folder of `dev`, and empties it unless the last run's store is wanted.
 fn own_store(folder: &Path, keep: bool) -> Result<FileDisk, Failure> {
-    let disk = FileDisk::take(folder).map_err(crate::daemon::DaemonError::from)?;
+    let disk = FileDisk::take(folder).map_err(daemon::DaemonError::from)?;
     if !keep {
         for name in ["hub.redb", "hub.redb.new", "kek"] {
             let path = folder.join(name);

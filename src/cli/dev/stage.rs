@@ -9,7 +9,7 @@ use super::receiver::{PATHS, Receiver};
 use super::samples::Samples;
 use super::tally::{Summary, Tally};
 use crate::config::Settings;
-use crate::daemon::{self, Running, Signals};
+use crate::daemon::{self, DaemonError, Running, Signals};
 use crate::entropy::Entropy;
 use crate::rules::classify::Policy;
 use crate::rules::explain::LineRecord;
@@ -38,6 +38,14 @@ pub(super) struct Script {
     pub(super) renew: bool,
 }
 
+/// The bound ports.
+pub(super) struct Ports {
+    /// Of the hub's API.
+    pub(super) api: TcpListener,
+    /// Of the receiver.
+    pub(super) receiver: TcpListener,
+}
+
 /// Records a second when nobody waits for the end.
 const RATE_OF_A_DEMO: u32 = 5;
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
@@ -49,7 +57,7 @@ pub(super) async fn perform(
     script: Script,
     settings: Settings,
     disk: FileDisk,
-    port: TcpListener,
+    ports: Ports,
     output: Output,
 ) -> Result<Ended, Failure> {
     let signals = Signals::listen().map_err(Failure::io("signals"))?;
@@ -58,12 +66,12 @@ pub(super) async fn perform(
     let tally = Arc::new(Tally::default());
     let say = said.clone();
     let receiver = Receiver::new(tally.clone(), clock.clone(), Box::new(move |line| say.line(&line)));
-    port.set_nonblocking(true).map_err(Failure::io("the receiver's port"))?;
-    let port = tokio::net::TcpListener::from_std(port).map_err(Failure::io("the receiver's port"))?;
+    ports.receiver.set_nonblocking(true).map_err(Failure::io("the receiver's port"))?;
+    let port = tokio::net::TcpListener::from_std(ports.receiver).map_err(Failure::io("the receiver's port"))?;
     let receiver_url = format!("http://{}", port.local_addr().map_err(Failure::io("the receiver's port"))?);
 
     let policy = settings.records;
-    let running = daemon::start(settings, disk, clock.clone()).await?;
+    let running = daemon::start(settings, disk, ports.api, clock.clone()).await?;
     let receiver_stop = CancellationToken::new();
     let serving = tokio::spawn(receiver.clone().serve(port, receiver_stop.clone()));
     let operator = Hub::at_socket(running.socket())?;
@@ -72,6 +80,7 @@ pub(super) async fn perform(
 
     let shown = tokio::select! {
         shown = stage.show(&policy) => shown,
+        part = stage.running.broken() => Err(DaemonError::Broken(part).into()),
         () = signals.drain.cancelled() => Ok(Shown::Interrupted),
     };
     let summary = stage.finish(shown, &signals).await;

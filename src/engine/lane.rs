@@ -4,6 +4,7 @@
 
 use super::lanes::DestNo;
 use crate::model::ids::{Generation, LogNo, TenantNo};
+use crate::model::job::Cause;
 use crate::model::subscription::DeliveryOrder;
 use crate::time::HubTime;
 use std::collections::{BTreeSet, VecDeque};
@@ -31,8 +32,8 @@ pub(super) struct Lane {
     pub(super) due: BTreeSet<LogNo>,
     /// Waiting suspects that run alone, and before all else of the lane (C5.6). They stand in `due` too.
     pub(super) suspects: BTreeSet<LogNo>,
-    /// A strict lane waits for this job (C5.4).
-    pub(super) strict: Option<LogNo>,
+    /// Those in `retries` and `due` that were redriven or replayed: they hold no strict lane (C5.4).
+    pub(super) redriven: BTreeSet<LogNo>,
     /// Older events are still being filled in (C4.8): these come first, and the queue waits until there are no more.
     pub(super) fill: Option<VecDeque<LogNo>>,
     pub(super) open: u32,
@@ -107,7 +108,7 @@ impl Lane {
             retries: BTreeSet::new(),
             due: BTreeSet::new(),
             suspects: BTreeSet::new(),
-            strict: None,
+            redriven: BTreeSet::new(),
             fill: None,
             open: 0,
             hold_until: HubTime(0),
@@ -138,7 +139,34 @@ impl Lane {
     }
 
     fn has_head(&self) -> bool {
-        self.strict.is_none() && !self.fill.as_ref().unwrap_or(&self.queue).is_empty()
+        let heads = self.fill.as_ref().unwrap_or(&self.queue);
+        !heads.is_empty() && !(self.order == DeliveryOrder::Strict && self.has_failed_ones())
+    }
+
+    /// Whether a matched job waits for another attempt: it holds a strict lane until it is delivered or dead (C5.4).
+    fn has_failed_ones(&self) -> bool {
+        self.retries.len() + self.due.len() > self.redriven.len()
+    }
+
+    /// Puts a job among those whose time has come.
+    pub(super) fn push_due(&mut self, log: LogNo, cause: Cause) {
+        self.due.insert(log);
+        self.note_cause(log, cause);
+    }
+
+    /// Puts a job where it waits for its time.
+    pub(super) fn push_retry(&mut self, log: LogNo, due: HubTime, cause: Cause) {
+        self.retries.insert((due, log));
+        self.note_cause(log, cause);
+    }
+
+    fn note_cause(&mut self, log: LogNo, cause: Cause) {
+        match cause {
+            Cause::Match => {}
+            Cause::Redrive | Cause::Replay => {
+                self.redriven.insert(log);
+            }
+        }
     }
 
     /// Nothing is waiting of what was filled in so far.
@@ -181,13 +209,16 @@ impl Lane {
     pub(super) fn pick(&mut self) -> Option<(LogNo, Taken, bool)> {
         if let Some(log) = self.suspects.pop_first() {
             self.due.remove(&log);
+            self.redriven.remove(&log);
             return Some((log, Taken::Due, true));
         }
         let has_head = self.has_head();
         let take_due = !self.due.is_empty() && (self.retry_next || !has_head);
         self.retry_next = !take_due;
         if take_due {
-            self.due.pop_first().map(|log| (log, Taken::Due, false))
+            let log = self.due.pop_first()?;
+            self.redriven.remove(&log);
+            Some((log, Taken::Due, false))
         } else if has_head {
             self.heads().pop_front().map(|log| (log, Taken::Head, false))
         } else {

@@ -8,7 +8,7 @@
 use super::lane::{Lane, NEVER, Readiness, Taken};
 use crate::engine::command::BreakerState;
 use crate::model::ids::{ClaimNo, LogNo, SubNo, TenantNo};
-use crate::model::job::JobKey;
+use crate::model::job::{Cause, JobKey};
 use crate::rules::breaker::Breaker;
 use crate::time::HubTime;
 use std::cmp::Reverse;
@@ -93,6 +93,8 @@ impl Ring {
 pub(super) struct Lanes {
     lanes: HashMap<SubNo, Lane>,
     dests: Vec<Dest>,
+    /// Numbers of destinations that nobody has any more.
+    dests_free: Vec<DestNo>,
     dest_numbers: HashMap<(TenantNo, String), DestNo>,
     in_flight_of: HashMap<TenantNo, u32>,
     ring: Ring,
@@ -153,16 +155,30 @@ impl Lanes {
         if let Some(no) = self.dest_numbers.get(&(tenant, name.to_owned())) {
             return *no;
         }
-        let no = DestNo(u32::try_from(self.dests.len()).unwrap_or(u32::MAX));
-        self.dests.push(Dest {
+        let dest = Dest {
             tenant,
             name: name.to_owned(),
             breaker: Breaker::Closed { failures: 0 },
             open: 0,
             lanes: BTreeSet::new(),
-        });
+        };
+        let no = self.dests_free.pop().unwrap_or(DestNo(u32::try_from(self.dests.len()).unwrap_or(u32::MAX)));
+        match self.dests.get_mut(no.0 as usize) {
+            Some(free) => *free = dest,
+            None => self.dests.push(dest),
+        }
         self.dest_numbers.insert((tenant, name.to_owned()), no);
         no
+    }
+
+    /// Forgets a destination that no subscription has any more; its tenant and name, if so.
+    pub(super) fn forget_dest(&mut self, no: DestNo) -> Option<(TenantNo, String)> {
+        let dest = self.dests.get_mut(no.0 as usize).filter(|dest| dest.lanes.is_empty())?;
+        dest.breaker = Breaker::Closed { failures: 0 };
+        let key = (dest.tenant, std::mem::take(&mut dest.name));
+        self.dest_numbers.remove(&key)?;
+        self.dests_free.push(no);
+        Some(key)
     }
 
     /// A destination.
@@ -204,15 +220,15 @@ impl Lanes {
     }
 
     /// Puts a job where it waits for its time.
-    pub(super) fn push_retry(&mut self, sub: SubNo, log: LogNo, due: HubTime) {
+    pub(super) fn push_retry(&mut self, sub: SubNo, log: LogNo, due: HubTime, cause: Cause) {
         if let Some(lane) = self.lanes.get_mut(&sub) {
-            lane.retries.insert((due, log));
+            lane.push_retry(log, due, cause);
             self.pending += 1;
         }
     }
 
     /// Puts back a job that was claimed and not attempted.
-    pub(super) fn put_back(&mut self, sub: SubNo, log: LogNo, from: Taken) {
+    pub(super) fn put_back(&mut self, sub: SubNo, log: LogNo, from: Taken, cause: Cause) {
         if let Some(lane) = self.lanes.get_mut(&sub) {
             match from {
                 Taken::Head => {
@@ -221,9 +237,7 @@ impl Lanes {
                     let at = heads.partition_point(|other| *other < log);
                     heads.insert(at, log);
                 }
-                Taken::Due => {
-                    lane.due.insert(log);
-                }
+                Taken::Due => lane.push_due(log, cause),
             }
             self.pending += 1;
         }
@@ -237,7 +251,7 @@ impl Lanes {
                 bucket.give_back();
             }
         }
-        self.put_back(sub, log, Taken::Head);
+        self.put_back(sub, log, Taken::Head, Cause::Match);
     }
 
     /// Makes a claim its breaker's probe (C7.2).

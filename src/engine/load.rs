@@ -111,9 +111,6 @@ impl Core {
             if !same {
                 lane.bucket = limit.map(|limit| Bucket::full(limit.per_second, limit.burst, now));
             }
-            if lane.order != DeliveryOrder::Strict {
-                lane.strict = None;
-            }
         }
         if subscription.is_live() {
             self.matcher.add(subscription);
@@ -239,14 +236,8 @@ fn place(lanes: &mut Lanes, key: JobKey, job: &Job, now: HubTime, filled: bool) 
     }
     // Clamped to the longest step: a clock that was wrong must not put it off for years (C13.8). A suspect was due when it was claimed.
     let due = if job.reclaims >= 2 { now } else { job.due.min(now.plus_ms(RETRY_STEP_MAX_MS)) };
-    lanes.push_retry(sub, log, due);
+    lanes.push_retry(sub, log, due, job.cause);
     if job.reclaims >= 2 {
         lanes.suspect(sub, log);
-    }
-    if job.cause == Cause::Match
-        && let Some(lane) = lanes.get_mut(sub)
-        && lane.order == DeliveryOrder::Strict
-    {
-        lane.strict = Some(log);
     }
 }

@@ -160,7 +160,11 @@ impl Core {
         if new_place {
             self.end_probes_of(after.no, now);
             let dest = self.lanes.dest_no(after.tenant_no, &after.spec.sink.destination());
+            let old = self.lanes.get(after.no).map(|lane| lane.dest);
             self.lanes.move_lane(after.no, dest);
+            if let Some(old) = old {
+                self.forget_dest(txn, old)?;
+            }
             if let Some(lane) = self.lanes.get_mut(after.no) {
                 lane.dest_since = after.generation;
             }
@@ -244,7 +248,7 @@ impl Core {
             let key = JobKey { log, sub };
             if txn.job(key)?.is_none() {
                 txn.put_job(key, &new_job(letter.seq, now, Cause::Redrive))?;
-                self.lanes.push_retry(sub, log, now);
+                self.lanes.push_retry(sub, log, now, Cause::Redrive);
                 self.lanes.look(sub, now);
             }
             redriven += 1;

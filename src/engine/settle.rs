@@ -7,7 +7,6 @@ use crate::model::attempt::{AttemptRecord, ErrorClass};
 use crate::model::ids::{Generation, SubNo};
 use crate::model::job::{Cause, DeadLetter, DeadReason, Job, JobKey, Outcome, Settle};
 use crate::model::limits::{ANSWER_KEPT_BYTES, HOLD_MAX_MS, JOB_ATTEMPTS_KEPT};
-use crate::model::subscription::DeliveryOrder;
 use crate::rules::backoff::{self, Next, Schedule};
 use crate::rules::breaker::{self, Breaker};
 use crate::store::StoreError;
@@ -74,14 +73,17 @@ impl Core {
                 if job.cause == Cause::Replay {
                     txn.remove_dead(sub, log)?;
                 }
-                self.free_strict(settle.key);
                 counts.delivered += 1;
             }
             Outcome::Failed { .. } | Outcome::Held { .. }
                 if self.is_of_an_older_destination(sub, settle.generation) =>
             {
-                // What the old URL said is not about the new one: no step, no wait.
-                self.lanes.put_back(sub, log, open.from);
+                // What the old URL said is not about the new one: no step, no wait. That the worker lives is (C5.6).
+                if job.reclaims > 0 {
+                    job.reclaims = 0;
+                    txn.put_job(settle.key, &job)?;
+                }
+                self.lanes.put_back(sub, log, open.from, job.cause);
             }
             Outcome::Failed { attempt, not_before_ms } => {
                 note_attempt(&mut job, attempt, now);
@@ -101,7 +103,7 @@ impl Core {
                     self.die(txn, now, settle.key, job, DeadReason::Exhausted, counts)?;
                 } else {
                     txn.put_job(settle.key, &job)?;
-                    self.lanes.put_back(sub, log, open.from);
+                    self.lanes.put_back(sub, log, open.from, job.cause);
                 }
                 self.hold(txn, sub, now.plus_ms((*hold_ms).min(HOLD_MAX_MS)), effects)?;
             }
@@ -110,7 +112,7 @@ impl Core {
                 self.die(txn, now, settle.key, job, *reason, counts)?;
             }
             Outcome::Released => {
-                self.lanes.put_back(sub, log, open.from);
+                self.lanes.put_back(sub, log, open.from, job.cause);
                 if job.reclaims >= 2 {
                     self.lanes.suspect(sub, log);
                 }
@@ -122,11 +124,10 @@ impl Core {
                 } else {
                     txn.put_job(settle.key, &job)?;
                     // As a due one, so that a head that keeps crashing does not keep later ones waiting.
-                    self.lanes.put_back(sub, log, Taken::Due);
+                    self.lanes.put_back(sub, log, Taken::Due, job.cause);
                     if job.reclaims >= 2 {
                         self.lanes.suspect(sub, log);
                     }
-                    self.hold_strict(settle.key, &job);
                 }
             }
         }
@@ -135,19 +136,8 @@ impl Core {
 
     fn wait_for_retry(&mut self, txn: &mut Txn<'_>, key: JobKey, job: &Job) -> Result<(), StoreError> {
         txn.put_job(key, job)?;
-        self.lanes.push_retry(key.sub, key.log, job.due);
-        self.hold_strict(key, job);
+        self.lanes.push_retry(key.sub, key.log, job.due, job.cause);
         Ok(())
-    }
-
-    /// A strict lane waits for a job that was not delivered; a redriven or replayed one never holds it (C5.4).
-    fn hold_strict(&mut self, key: JobKey, job: &Job) {
-        if let Some(lane) = self.lanes.get_mut(key.sub)
-            && lane.order == DeliveryOrder::Strict
-            && job.cause == Cause::Match
-        {
-            lane.strict = Some(key.log);
-        }
     }
 
     /// Moves a job to the dead letters (C6.3).
@@ -163,17 +153,8 @@ impl Core {
         txn.remove_job(key)?;
         let Job { seq, steps_used, attempts, .. } = job;
         txn.put_dead(key.sub, key.log, &DeadLetter { seq, reason, died_at: now, steps_used, attempts })?;
-        self.free_strict(key);
         counts.die(reason);
         Ok(())
-    }
-
-    fn free_strict(&mut self, key: JobKey) {
-        if let Some(lane) = self.lanes.get_mut(key.sub)
-            && lane.strict == Some(key.log)
-        {
-            lane.strict = None;
-        }
     }
 
     /// Holds a whole subscription (C9.6); claims not yet begun go back, by the generation.

@@ -1,9 +1,11 @@
 //! What ends: rows of deleted subscriptions, remembered answers and old poison records, a bounded number a commit.
 
 use super::core::{Core, Doomed, OpenJob};
+use super::lanes::DestNo;
 use crate::model::ids::{ClaimNo, SubNo};
 use crate::model::job::JobKey;
 use crate::model::limits::BULK_ROWS_PER_COMMIT;
+use crate::rules::breaker::Breaker;
 use crate::store::StoreError;
 use crate::store::txn::Txn;
 use crate::time::HubTime;
@@ -29,6 +31,7 @@ impl Core {
         }
         if let Some(lane) = self.lanes.take(sub) {
             self.lanes.uncount(&lane);
+            self.forget_dest(txn, lane.dest)?;
             logs.extend(lane.fill.iter().flatten());
             logs.extend(&lane.queue);
             logs.extend(&lane.due);
@@ -36,6 +39,14 @@ impl Core {
         }
         self.doomed.push_back(Doomed { sub, logs });
         Ok(())
+    }
+
+    /// A destination that no subscription has any more has no breaker either.
+    pub(super) fn forget_dest(&mut self, txn: &mut Txn<'_>, dest: DestNo) -> Result<(), StoreError> {
+        match self.lanes.forget_dest(dest) {
+            Some((tenant, name)) => txn.set_breaker::<Breaker>(tenant, &name, None),
+            None => Ok(()),
+        }
     }
 
     /// A probe of this subscription's destination says nothing any more: another lane may probe it (C7.2).

@@ -2,6 +2,7 @@
 
 use crate::dump::Dump;
 use crate::hold;
+use crate::model::breaker::BreakerModel;
 use crate::model::{ClaimModel, Held, Job, Model, State};
 use std::collections::{BTreeMap, BTreeSet};
 use streaming_hub::model::ids::{ClaimNo, LogNo, Seq, SubNo, TenantNo};
@@ -28,6 +29,7 @@ pub fn store(model: &mut Model, dump: &Dump, claims: Claims) -> Held {
     dues_and_counts_follow_the_rules(model, dump)?;
     dead_letters_have_their_reason(model, dump, &logs)?;
     what_was_set_aside_is_counted(model, dump)?;
+    breakers_are_kept_while_they_are_open(model, dump)?;
     conservation(model, dump)
 }
 
@@ -194,6 +196,17 @@ fn dead_letters_have_their_reason(model: &Model, dump: &Dump, logs: &BTreeMap<(S
 fn what_was_set_aside_is_counted(model: &Model, dump: &Dump) -> Held {
     hold!(dump.poison == model.poison, "C2.7: {} poison records, expected {}", dump.poison, model.poison);
     hold!(dump.gaps == model.gaps, "C1.5: {} gaps, expected {}", dump.gaps, model.gaps);
+    Ok(())
+}
+
+/// C7: a row for each breaker that is not closed, and for no other.
+fn breakers_are_kept_while_they_are_open(model: &Model, dump: &Dump) -> Held {
+    let open = |breaker: &BreakerModel| !matches!(breaker, BreakerModel::Closed { .. });
+    let expected: BTreeSet<_> =
+        model.breakers.iter().filter(|(_, breaker)| open(breaker)).map(|(key, _)| key.clone()).collect();
+    let named = |(tenant, name): &(TenantNo, String)| (dump.tenants[tenant.0 as usize].0.clone(), name.clone());
+    let stored: BTreeSet<_> = dump.breakers.keys().map(named).collect();
+    hold!(stored == expected, "C7.1: breakers {stored:?}, expected {:?}", model.breakers);
     Ok(())
 }
 

@@ -113,6 +113,7 @@ impl Model {
         }
         let answer = Answer::Subscription { revision: after.revision, live: after.is_live(), skipped };
         self.subs.insert(no, after);
+        self.forget_destinations();
         Ok(answer)
     }
 
@@ -139,9 +140,16 @@ impl Model {
             sub.changes += 1;
             sub.fill = None;
         }
+        self.forget_destinations();
         for ((_, _), job) in self.jobs.range_mut((no, Seq(0))..=(no, Seq(u64::MAX))) {
             job.state = State::Removed;
         }
+    }
+
+    /// A destination that no subscription has any more has no breaker either.
+    fn forget_destinations(&mut self) {
+        let used: Vec<_> = self.subs.values().filter(|sub| !sub.deleted).map(Sub::destination).collect();
+        self.breakers.retain(|destination, _| used.contains(destination));
     }
 
     fn end_probes_of(&mut self, no: SubNo, now: HubTime) {

@@ -35,7 +35,7 @@ impl Model {
                 answers.delivered += 1;
             }
             // An old URL's failure says nothing about the new one.
-            Outcome::Failed { .. } | Outcome::Held { .. } if old => {}
+            Outcome::Failed { .. } | Outcome::Held { .. } if old => self.jobs.get_mut(&key).unwrap().reclaims = 0,
             Outcome::Failed { not_before_ms, .. } => {
                 let schedule = self.schedule(claim.sub);
                 let job = self.jobs.get_mut(&key).unwrap();

@@ -58,7 +58,7 @@ impl Clients {
         }
         let sub = self.chance.pick(&all);
         let revision = self.chance.permille(300).then_some(sub.revision - u64::from(self.chance.permille(300)));
-        match self.chance.below(20) {
+        match self.chance.below(21) {
             0..=5 => self.verify(board),
             6 | 7 => vec![change(&sub, revision, AskChange::Pause)],
             8..=10 => vec![change(&sub, revision, AskChange::Resume)],
@@ -67,7 +67,8 @@ impl Clients {
             // Another tenant's is as if it did not exist (A1.3).
             15 => vec![Ask::Delete { id: sub.id, tenant: "stranger".to_owned() }],
             16 => vec![Ask::Key(KeyId(self.chance.uuid(wall)))],
-            17 => vec![Ask::Inspect(sub.no)],
+            17 => vec![Ask::Inspect(sub.no), Ask::InspectHub],
+            18 => vec![change(&sub, revision, self.rotate(wall))],
             _ => self.redrive(reader),
         }
     }
@@ -81,12 +82,21 @@ impl Clients {
     fn patch(&mut self, sub: &Subscription, wall: u64) -> AskChange {
         let mut spec = sub.spec.clone();
         let fresh = self.spec(&sub.tenant, wall);
-        match self.chance.below(3) {
+        match self.chance.below(5) {
             0 => spec.event_types = fresh.event_types,
             1 => spec.sink = fresh.sink,
-            _ => spec.retry_schedule = fresh.retry_schedule,
+            2 => spec.retry_schedule = fresh.retry_schedule,
+            3 => spec.rate_limit = fresh.rate_limit,
+            _ => {
+                spec.delivery_order = fresh.delivery_order;
+                spec.max_in_flight = fresh.max_in_flight;
+            }
         }
         AskChange::Spec { spec: Box::new(spec), proven: self.chance.permille(500) }
+    }
+
+    fn rotate(&mut self, wall: u64) -> AskChange {
+        AskChange::Rotate { old_until: self.chance.permille(600).then_some(Timestamp(wall + 20_000)) }
     }
 
     fn spec(&mut self, tenant: &str, wall: u64) -> Spec {

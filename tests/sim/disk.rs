@@ -103,6 +103,12 @@ impl SimDisk {
         self.state().power == Power::Cut
     }
 
+    /// Whether something is about to happen to it.
+    pub fn is_armed(&self) -> bool {
+        let state = self.state();
+        state.fuse.is_some() || state.failures_left > 0
+    }
+
     /// There is no store on it.
     pub fn is_empty(&self) -> bool {
         self.state().store.is_none()

@@ -158,6 +158,9 @@ fn manage(ask: &Ask, at: Timestamp) -> Manage {
                 AskChange::Spec { spec, proven } => Change::Spec { spec: spec.clone(), proven: *proven, at },
                 AskChange::Pause => Change::Pause { at },
                 AskChange::Resume => Change::Resume { at },
+                AskChange::Rotate { old_until } => {
+                    Change::RotateSecret { secret: Sealed(vec![4, 5, 6]), old_until: *old_until, at }
+                }
                 AskChange::Verified { url } => Change::Verified { sink: Box::new(webhook(url)), at },
             },
         },
@@ -175,6 +178,7 @@ fn manage(ask: &Ask, at: Timestamp) -> Manage {
             revoked_at: None,
         })),
         Ask::Inspect(sub) => Action::InspectLane(*sub),
+        Ask::InspectHub => Action::InspectHub,
     };
     Manage { action, idempotency: None }
 }

@@ -75,7 +75,8 @@ impl Options {
             partitions: chance.pick(&[1, 2, 3, 5]),
             subscriptions: chance.pick(&[1, 2, 4, 7, 10]),
             records: chance.pick(&if short { [10, 25, 40] } else { [60, 100, 200] }),
-            acting_ms: chance.pick(&[20_000, 60_000, 600_000]),
+            // Once in a while days, so that curves and holds come to their end.
+            acting_ms: chance.pick(&[20_000, 20_000, 60_000, 60_000, 600_000, 200_000_000]),
             slots: chance.pick(&[1, 2, 3, 8, 64]),
             claim_batch: chance.pick(&[1, 2, 8, 256]),
             recent_bytes: chance.pick(&[0, 3_000, 1 << 20]),

@@ -116,6 +116,10 @@ pub struct Source {
     start: i64,
     /// Where the reader is; none when it has to look.
     at: Option<Option<i64>>,
+    /// Its end went back, and the stored position may be beyond it.
+    truncated: bool,
+    /// The topic was made again since its position was stored.
+    recreated: bool,
     /// Steps handed to the writer and not yet answered.
     pub asked: usize,
 }
@@ -132,6 +136,8 @@ impl Source {
             end: start,
             start,
             at: None,
+            truncated: false,
+            recreated: false,
             asked: 0,
             chance,
         }
@@ -139,6 +145,9 @@ impl Source {
 
     /// A record is written to it.
     pub fn append(&mut self, producer: &mut Producer, wall: u64) {
+        if self.truncated {
+            return;
+        }
         let record = producer.record(wall, self.end);
         self.log.insert(self.end, record);
         // Control batches and compaction leave holes.
@@ -148,6 +157,26 @@ impl Source {
     /// Old records are removed by the topic's own retention.
     pub fn expire(&mut self) {
         self.start = self.end.min(self.start + i64::try_from(self.chance.within(1, 10)).unwrap());
+    }
+
+    /// An unclean leader election: the newest records are gone, others will stand at their offsets.
+    pub fn truncate(&mut self) {
+        self.end = (self.end - i64::try_from(self.chance.within(1, 5)).unwrap()).max(self.start);
+        self.log.split_off(&self.end);
+        // The reader meets it before anything new is written there; with leader epochs it would see it afterwards too.
+        self.truncated = true;
+        self.at = None;
+    }
+
+    /// The topic is deleted and made again.
+    pub fn recreate(&mut self) {
+        self.topic_id[1] += 1;
+        self.log.clear();
+        self.start = 0;
+        self.end = 0;
+        self.at = None;
+        self.recreated = true;
+        self.truncated = false;
     }
 
     /// A step was answered; after a refusal what the reader believed is void.
@@ -172,11 +201,12 @@ impl Source {
     /// The stored position, looked up.
     pub fn found(&mut self, stored: Option<i64>) {
         self.at = Some(stored);
+        self.truncated &= stored.unwrap_or(0) > self.end;
     }
 
     /// Whether all that was written was read, as the stored position says.
     pub fn is_read(&self, stored: Option<i64>) -> bool {
-        stored.unwrap_or(0) >= self.end || self.log.is_empty()
+        self.log.is_empty() || stored == Some(self.end)
     }
 
     /// The next step, and the reader goes on as if it were done.
@@ -184,16 +214,23 @@ impl Source {
         let from = self.at?;
         let mut at = from.unwrap_or(self.start);
         let mut gaps = Vec::new();
-        if at < self.start {
-            gaps.push(Gap {
-                topic: self.topic.to_string(),
-                partition: self.partition,
-                from: at,
-                to: self.start,
-                at: Timestamp(wall),
-                why: GapReason::BelowStart,
-            });
+        let gap = |from, to, why| Gap {
+            topic: self.topic.to_string(),
+            partition: self.partition,
+            from,
+            to,
+            at: Timestamp(wall),
+            why,
+        };
+        if at > self.end {
+            gaps.push(gap(at, self.end, GapReason::Truncated));
+            at = self.end;
+        } else if at < self.start {
+            gaps.push(gap(at, self.start, GapReason::BelowStart));
             at = self.start;
+        }
+        if from.is_none() && self.recreated {
+            gaps.push(gap(0, 0, GapReason::Recreated));
         }
         // A rewind: the reader is behind what is stored, and says so in `from`, or reads records again that were stored.
         let rewound = self.chance.permille(40);
@@ -203,9 +240,9 @@ impl Source {
         let taken: Vec<(i64, Record)> = self.log.range(first..).take(most).map(|(o, r)| (*o, r.clone())).collect();
         let next = match taken.last() {
             Some((offset, _)) => (offset + 1).max(at),
-            None => self.end.max(at),
+            None => self.end,
         };
-        if Some(next) == from || (from.is_none() && self.log.is_empty()) {
+        if (Some(next) == from && gaps.is_empty()) || (from.is_none() && self.log.is_empty()) {
             return None;
         }
         let step = PartitionStep {
@@ -217,7 +254,8 @@ impl Source {
             leader_epoch: 1,
             gaps,
         };
-        self.at = Some(Some(next));
+        // After a truncation it looks where that has left it.
+        self.at = if self.truncated { None } else { Some(Some(next)) };
         self.asked += 1;
         Some(AskAdmit { from: Some(step), records: taken.into_iter().map(|(_, record)| record).collect() })
     }

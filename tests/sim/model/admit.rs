@@ -20,6 +20,9 @@ impl Model {
             if stored != step.from {
                 return Err(Refusal::PositionMoved { stored });
             }
+            if stored.is_some_and(|stored| step.next < stored) {
+                self.set_back.insert((key.0.to_string(), key.1, key.2));
+            }
             self.positions.insert(key, step.next);
             self.gaps += step.gaps.len();
         }

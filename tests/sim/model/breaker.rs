@@ -13,6 +13,11 @@ pub enum BreakerModel {
 }
 
 impl BreakerModel {
+    /// Whether it is not closed.
+    pub fn is_open(self) -> bool {
+        !matches!(self, BreakerModel::Closed { .. })
+    }
+
     /// Whether a job may be claimed for the destination.
     pub fn lets_through(self, now: HubTime) -> bool {
         match self {

@@ -1,7 +1,7 @@
 //! Claims, attempts, and what a crash does to them, as C5 tells it.
 
 use super::breaker::BreakerModel;
-use super::{Answers, ClaimModel, Held, Job, Model, State, Violation};
+use super::{Answers, ClaimModel, Held, Model, State, Violation};
 use crate::hold;
 use streaming_hub::model::ids::{ClaimNo, Seq, SubNo};
 use streaming_hub::model::job::{Cause, DeadReason};
@@ -48,6 +48,7 @@ impl Model {
             *breaker = BreakerModel::Probing { claim: no, cooling };
         }
         let changes = self.subs[&sub].changes;
+        self.subs.get_mut(&sub).unwrap().taken.0 += 1;
         self.claims.insert(no, ClaimModel { sub, seq, changes, alone, probes, handed_out, begun: false });
         self.next_claim = self.next_claim.max(no.0 + 1);
     }
@@ -71,13 +72,14 @@ impl Model {
         hold!(breaker.is_none_or(|breaker| breaker.lets_through(now)), "C7.1: {what}: the breaker is {breaker:?}");
         let open = self.claims.values().filter(|claim| claim.sub == sub_no).count();
         hold!(open < sub.in_flight_max(), "C5.4: {what}: {open} are in flight already");
-        self.has_its_turn(sub_no, seq, job, &what)?;
+        self.has_its_turn(now, sub_no, seq, &what)?;
         self.has_room(sub_no, &what)
     }
 
     /// Order within the lane (C5.4), and suspects one at a time (C5.6).
-    fn has_its_turn(&self, sub_no: SubNo, seq: Seq, job: &Job, what: &str) -> Held {
+    fn has_its_turn(&self, now: HubTime, sub_no: SubNo, seq: Seq, what: &str) -> Held {
         let sub = &self.subs[&sub_no];
+        let job = &self.jobs[&(sub_no, seq)];
         let waiting = || self.lane(sub_no).filter(|(_, job)| job.state == State::Waiting);
         if job.reclaims >= 2 {
             let other = self.claims.values().find(|claim| claim.alone);
@@ -90,9 +92,14 @@ impl Model {
             let first = waiting().find(|(_, job)| job.fresh).map(|(seq, _)| seq);
             hold!(first == Some(seq), "invariant 9: {what}: the head is {first:?}");
         }
-        if sub.spec.delivery_order == DeliveryOrder::Strict && job.cause == Cause::Match {
-            let first = waiting().find(|(_, job)| job.cause == Cause::Match).map(|(seq, _)| seq);
-            hold!(first == Some(seq), "invariant 9: {what}: strict, and {first:?} is not done");
+        if sub.spec.delivery_order == DeliveryOrder::Strict && job.fresh {
+            let failed = waiting().find(|(_, job)| job.cause == Cause::Match && !job.fresh).map(|(seq, _)| seq);
+            hold!(failed.is_none(), "invariant 9: {what}: strict, and {failed:?} is not done");
+        }
+        if let Some(limit) = sub.spec.rate_limit {
+            let (taken, since) = sub.taken;
+            let most = u64::from(limit.burst) + now.since_ms(since) * u64::from(limit.per_second) / 1000;
+            hold!(taken < most, "C4.9: {what}: {taken} were claimed since {}, {most} at most may be", since.0);
         }
         Ok(())
     }
@@ -142,7 +149,7 @@ impl Model {
         let job = self.jobs.get_mut(&key).unwrap();
         job.begun += 1;
         if job.cause == Cause::Match {
-            let ordered = sub.spec.delivery_order != DeliveryOrder::Parallel;
+            let ordered = sub.spec.delivery_order != DeliveryOrder::Parallel && key.1 > sub.ordered_after;
             if !job.first_begun {
                 hold!(
                     !ordered || key.1 > sub.first_begun,
@@ -151,7 +158,7 @@ impl Model {
                 );
                 sub.first_begun = sub.first_begun.max(key.1);
             }
-            if sub.spec.delivery_order == DeliveryOrder::Strict {
+            if sub.spec.delivery_order == DeliveryOrder::Strict && ordered {
                 hold!(key.1 >= sub.last_begun, "invariant 9: {what}: strict, and {} was sent", sub.last_begun);
             }
             sub.last_begun = key.1;
@@ -161,7 +168,7 @@ impl Model {
     }
 
     /// The process died and another one has read the store: claimed jobs are suspects, nothing else is (C5.6).
-    pub fn restarted(&mut self) {
+    pub fn restarted(&mut self, now: HubTime) {
         let mut dead = Answers::default();
         self.gone.clear();
         for (_, claim) in std::mem::take(&mut self.claims) {
@@ -176,11 +183,11 @@ impl Model {
                 self.die(key, DeadReason::Poison, &mut dead);
             }
         }
-        self.read_again();
+        self.read_again(now);
     }
 
     /// The same process has read the store again: what it handed out goes on.
-    pub fn reopened(&mut self) {
+    pub fn reopened(&mut self, now: HubTime) {
         let never: Vec<ClaimNo> =
             self.claims.iter().filter(|(_, claim)| !claim.handed_out).map(|(no, _)| *no).collect();
         for no in never {
@@ -188,11 +195,11 @@ impl Model {
                 self.jobs.get_mut(&(claim.sub, claim.seq)).unwrap().state = State::Waiting;
             }
         }
-        self.read_again();
+        self.read_again(now);
     }
 
     /// What is in memory only is forgotten.
-    fn read_again(&mut self) {
+    fn read_again(&mut self, now: HubTime) {
         let probing: Vec<ClaimNo> = self.claims.iter().filter(|(_, claim)| claim.probes).map(|(no, _)| *no).collect();
         for breaker in self.breakers.values_mut() {
             *breaker = match *breaker {
@@ -205,6 +212,7 @@ impl Model {
         }
         for sub in self.subs.values_mut() {
             sub.slow = false;
+            sub.taken = (0, now);
         }
         for job in self.jobs.values_mut() {
             job.fresh = job.steps == 0 && job.cause == Cause::Match && job.reclaims < 2;

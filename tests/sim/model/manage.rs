@@ -9,7 +9,7 @@ use streaming_hub::model::subscription::{Sink, StartFrom};
 use streaming_hub::time::{HubTime, Timestamp};
 
 impl Model {
-    pub(super) fn manage(&mut self, now: HubTime, _wall: Timestamp, ask: &Ask) -> Result<Answer, Refusal> {
+    pub(super) fn manage(&mut self, now: HubTime, wall: Timestamp, ask: &Ask) -> Result<Answer, Refusal> {
         match ask {
             Ask::Create { id, tenant, spec } => {
                 let no = SubNo(self.next_sub);
@@ -25,6 +25,7 @@ impl Model {
                     deleted: false,
                     revision: 1,
                     unmatched_from: None,
+                    old_secret_until: None,
                     changes: 0,
                     moved_at: 0,
                     hold_until: HubTime(0),
@@ -32,6 +33,8 @@ impl Model {
                     fill: None,
                     first_begun: Seq(0),
                     last_begun: Seq(0),
+                    ordered_after: Seq(0),
+                    taken: (0, now),
                 };
                 self.subs.insert(no, sub);
                 Ok(Answer::Subscription { revision: 1, live: false, skipped: None })
@@ -41,7 +44,7 @@ impl Model {
                 if if_revision.is_some_and(|revision| revision != self.subs[&no].revision) {
                     return Err(Refusal::Stale);
                 }
-                self.change(now, no, change)
+                self.change(now, wall, no, change)
             }
             Ask::Delete { id, tenant } => {
                 let no = self.find_of(tenant, *id)?;
@@ -55,8 +58,25 @@ impl Model {
                 self.keys.insert(*id);
                 Ok(Answer::Other)
             }
-            Ask::Inspect(no) if self.subs.get(no).is_some_and(|sub| !sub.deleted) => Ok(Answer::Other),
+            Ask::Inspect(no) if self.subs.get(no).is_some_and(|sub| !sub.deleted) => Ok(self.inspect(now, *no)),
             Ask::Inspect(_) => Err(Refusal::NotFound),
+            Ask::InspectHub => Ok(Answer::Hub {
+                unfinished: (self.waiting() + self.claims.len() + self.gone.len()) as u64,
+                in_flight: (self.claims.len() + self.gone.len()) as u64,
+                subscriptions: self.subs.values().filter(|sub| !sub.deleted).count() as u64,
+                breakers_open: self.breakers.values().filter(|breaker| breaker.is_open()).count() as u64,
+            }),
+        }
+    }
+
+    fn inspect(&self, now: HubTime, no: SubNo) -> Answer {
+        let count = |is: fn(&Job) -> bool| self.lane(no).filter(|(_, job)| is(job)).count();
+        let sub = &self.subs[&no];
+        Answer::Lane {
+            waiting: count(|job| job.state == State::Waiting) as u64,
+            in_flight: u32::try_from(count(|job| matches!(job.state, State::Claimed(_)))).unwrap(),
+            held: sub.hold_until > now,
+            breaker_open: self.breakers.get(&sub.destination()).is_some_and(|breaker| breaker.is_open()),
         }
     }
 
@@ -65,7 +85,7 @@ impl Model {
         if self.subs[&no].tenant == tenant { Ok(no) } else { Err(Refusal::NotFound) }
     }
 
-    fn change(&mut self, now: HubTime, no: SubNo, change: &AskChange) -> Result<Answer, Refusal> {
+    fn change(&mut self, now: HubTime, wall: Timestamp, no: SubNo, change: &AskChange) -> Result<Answer, Refusal> {
         let before = self.subs[&no].clone();
         let mut after = before.clone();
         let mut moved = false;
@@ -75,6 +95,13 @@ impl Model {
                 moved = url(&spec.sink) != url(&before.spec.sink);
                 after.active = before.active && (!moved || *proven);
                 after.spec = (**spec).clone();
+                if after.spec.delivery_order != before.spec.delivery_order {
+                    let newest = self.lane(no).last().map_or(Seq(0), |(seq, _)| seq);
+                    after.ordered_after = after.ordered_after.max(newest);
+                }
+                if after.spec.rate_limit != before.spec.rate_limit {
+                    after.taken = (0, now);
+                }
             }
             AskChange::Pause if !before.enabled => return Ok(unchanged(&before)),
             AskChange::Pause => after.enabled = false,
@@ -85,6 +112,10 @@ impl Model {
                 after.active = true;
                 lifted = true;
             }
+            AskChange::Rotate { old_until: Some(_) } if before.old_secret_until.is_some_and(|until| until > wall) => {
+                return Err(Refusal::RotationInProgress);
+            }
+            AskChange::Rotate { old_until } => after.old_secret_until = *old_until,
         }
         after.revision += 1;
         after.changes += 1;

@@ -67,6 +67,7 @@ pub enum Ask {
     Redrive(Vec<(SubNo, LogNo, Seq)>),
     Key(KeyId),
     Inspect(SubNo),
+    InspectHub,
 }
 
 /// A change of a subscription.
@@ -76,6 +77,7 @@ pub enum AskChange {
     Pause,
     Resume,
     Verified { url: String },
+    Rotate { old_until: Option<Timestamp> },
 }
 
 /// Records to store.
@@ -110,6 +112,8 @@ pub enum Answer {
     Subscription { revision: u64, live: bool, skipped: Option<(u64, u64)> },
     Deleted,
     Redriven(u64),
+    Lane { waiting: u64, in_flight: u32, held: bool, breaker_open: bool },
+    Hub { unfinished: u64, in_flight: u64, subscriptions: u64, breakers_open: u64 },
     Other,
 }
 
@@ -134,6 +138,7 @@ pub struct Sub {
     pub deleted: bool,
     pub revision: u64,
     pub unmatched_from: Option<u64>,
+    pub old_secret_until: Option<Timestamp>,
     /// Counts what every attempt begun later has to obey (C5.5).
     pub changes: u64,
     /// Its count when the destination changed last.
@@ -146,6 +151,10 @@ pub struct Sub {
     pub first_begun: Seq,
     /// Seq of the last attempt of a matched job.
     pub last_begun: Seq,
+    /// Order is promised from there on: the lane had another one before.
+    pub ordered_after: Seq,
+    /// Claims since its tokens were counted last, and since when.
+    pub taken: (u64, HubTime),
 }
 
 impl Sub {
@@ -225,6 +234,8 @@ pub struct Model {
     /// Claims of deleted subscriptions that the pool is not done with: their slots are taken.
     pub gone: BTreeSet<ClaimNo>,
     pub positions: BTreeMap<(Arc<str>, [u8; 16], i32), i64>,
+    /// Partitions whose position a recorded gap has set back (C1.5).
+    pub set_back: BTreeSet<(String, [u8; 16], i32)>,
     pub breakers: BTreeMap<(String, String), BreakerModel>,
     pub keys: BTreeSet<KeyId>,
     pub poison: usize,
@@ -268,6 +279,7 @@ impl Model {
             claims: BTreeMap::new(),
             gone: BTreeSet::new(),
             positions: BTreeMap::new(),
+            set_back: BTreeSet::new(),
             breakers: BTreeMap::new(),
             keys: BTreeSet::new(),
             poison: 0,

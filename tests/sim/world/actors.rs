@@ -15,8 +15,11 @@ impl World {
             for _ in 0..many {
                 self.sources[number].append(&mut self.producer, wall);
             }
-            if self.chance.permille(8) {
-                self.sources[number].expire();
+            match self.chance.below(400) {
+                0..=2 => self.sources[number].expire(),
+                3 | 4 => self.sources[number].truncate(),
+                5 => self.sources[number].recreate(),
+                _ => {}
             }
         }
         let after = self.chance.within(1, (self.options.acting_ms / 60).max(2));

@@ -15,7 +15,7 @@ use crate::dump::Dump;
 use crate::hold;
 use crate::hub::Hub;
 use crate::model::{Asked, Held, Model, State, Totals, Violation};
-use crate::options::Options;
+use crate::options::{Faults, Options};
 use crate::receiver::Receivers;
 use crate::source::{Producer, Source};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -301,6 +301,12 @@ impl World {
         self.every_receiver_got_its_events()?;
         self.every_partition_is_stored()?;
         self.report.totals = self.model.totals.clone();
+        let calm = self.options.faults == Faults::default();
+        hold!(
+            !calm || self.report.repeats == 0,
+            "invariant 8: {} repeats in a world without faults",
+            self.report.repeats
+        );
         Ok(())
     }
 
@@ -358,6 +364,10 @@ impl World {
     fn happen(&mut self) -> Held {
         let Some(((at, _), (process, happening))) = self.happenings.pop_first() else { return Ok(()) };
         self.clocks.now = self.clocks.now.max(at);
+        // A read may write as well, and meet the fuse: the cache makes room.
+        if self.hub.is_some() && self.disk.is_cut() {
+            self.power_is_gone()?;
+        }
         if process != 0 && (process != self.process || self.hub.is_none()) {
             return Ok(());
         }
@@ -399,6 +409,7 @@ impl World {
         {
             return Err(Violation(format!("invariant 10: {forgotten}")));
         }
+        check::readers_are_shown_what_is_stored(&self.model, &hub.board)?;
         let dump = self.dump()?;
         check::store(&mut self.model, &dump, check::Claims::Exact)?;
         self.remember(dump)
@@ -410,7 +421,7 @@ impl World {
 
     fn remember(&mut self, dump: Dump) -> Held {
         if let Some(before) = &self.last_dump {
-            check::positions_never_go_back(before, &dump)?;
+            check::positions_never_go_back(&self.model, before, &dump)?;
             hold!(dump.hub.hub_time >= before.hub.hub_time, "C13.8: hub time went back");
         }
         self.last_dump = Some(dump);

@@ -10,6 +10,7 @@ use crate::model::claim::Claimed;
 use crate::model::{Asked, Held, Violation};
 use streaming_hub::engine::Batch;
 use streaming_hub::model::job::{JobKey, Outcome, Settle};
+use streaming_hub::time::HubTime;
 
 /// How long a clean stop waits for attempts (C13.2).
 const GRACE_MS: u64 = 30_000;
@@ -40,7 +41,7 @@ impl World {
                 self.note(|| "start: the hub runs".to_owned());
                 self.hub = Some(hub);
                 self.reading_in = false;
-                self.model.restarted();
+                self.model.restarted(self.hub_now());
                 let dump = self.dump()?;
                 hold!(self.hub_now() >= dump.hub.hub_time, "C13.8: hub time went back to {:?}", self.hub_now());
                 check::store(&mut self.model, &dump, Claims::Exact)?;
@@ -110,7 +111,7 @@ impl World {
                 check::begun_attempts_were_claimed(&self.model.claims, &dump)?;
             } else if dump.claims.is_empty() {
                 // The start that was broken off had taken the claims over already.
-                self.model.restarted();
+                self.model.restarted(HubTime(0));
             }
             check::store(&mut self.model, &dump, Claims::UngivenMayBeGone)?;
             self.remember(dump)?;
@@ -170,7 +171,7 @@ impl World {
                 if let Some(hub) = &mut self.hub {
                     hub.suspended = false;
                 }
-                self.model.reopened();
+                self.model.reopened(now);
                 let dump = self.dump()?;
                 check::store(&mut self.model, &dump, Claims::Exact)?;
                 self.remember(dump)?;

@@ -6,7 +6,7 @@ use crate::hub::{Asker, batch};
 use crate::model::claim::Claimed;
 use crate::model::{Answer, Answers, Asked, Held};
 use streaming_hub::engine::Applied;
-use streaming_hub::engine::command::{AdmitResult, Managed, Refusal};
+use streaming_hub::engine::command::{AdmitResult, BreakerState, Managed, Refusal};
 use streaming_hub::time::HubTime;
 
 /// Turns in a row in which nothing was asked, nothing was claimed, and more was wanted: beyond it somebody runs in circles.
@@ -29,8 +29,8 @@ impl World {
             return Ok(());
         }
         hub.next_turn = None;
-        // Each commit has its own hub time: by it a batch is recognised whose outcome was not known.
-        while hub.clock.now(&self.clocks) <= self.model.committed {
+        // A commit that may fail has its own hub time: by it a batch is recognised whose outcome was not known.
+        while self.disk.is_armed() && hub.clock.now(&self.clocks) <= self.model.committed {
             self.clocks.now += 1;
         }
         let now = self.hub_now();
@@ -171,7 +171,19 @@ fn shown(managed: &Managed) -> Answer {
         },
         Managed::Deleted => Answer::Deleted,
         Managed::Redriven(count) => Answer::Redriven(*count),
-        Managed::ApiKey(_) | Managed::Done | Managed::Lane(_) | Managed::Hub(_) => Answer::Other,
+        Managed::Lane(lane) => Answer::Lane {
+            waiting: lane.waiting,
+            in_flight: lane.in_flight,
+            held: lane.hold_until.is_some(),
+            breaker_open: lane.breaker != BreakerState::Closed,
+        },
+        Managed::Hub(hub) => Answer::Hub {
+            unfinished: hub.unfinished,
+            in_flight: hub.in_flight,
+            subscriptions: hub.subscriptions,
+            breakers_open: hub.breakers_open,
+        },
+        Managed::ApiKey(_) | Managed::Done => Answer::Other,
     }
 }
 

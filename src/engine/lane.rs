@@ -139,8 +139,8 @@ impl Lane {
     }
 
     fn has_head(&self) -> bool {
-        let heads = self.fill.as_ref().unwrap_or(&self.queue);
-        !heads.is_empty() && !(self.order == DeliveryOrder::Strict && self.has_failed_ones())
+        let held = self.order == DeliveryOrder::Strict && self.has_failed_ones();
+        !held && !self.fill.as_ref().unwrap_or(&self.queue).is_empty()
     }
 
     /// Whether a matched job waits for another attempt: it holds a strict lane until it is delivered or dead (C5.4).

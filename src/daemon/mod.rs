@@ -221,7 +221,7 @@ async fn begin(
     };
     let pool = PoolSettings {
         body_bytes: IN_FLIGHT_BODY_BYTES,
-        loads: settings.dispatch.workers,
+        loads: settings.dispatch.workers * crate::dispatch::LOADED_TOGETHER,
         lease_ms: millis(settings.dispatch.lease),
     };
     let dispatching = match work {

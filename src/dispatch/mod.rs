@@ -10,6 +10,7 @@ use crate::model::event::Event;
 use crate::model::ids::{ClaimNo, Generation, SubNo};
 use crate::model::job::{Claim, Outcome};
 use crate::sink::Sinks;
+use crate::store::StoreError;
 use crate::store::view::Reader;
 use crate::time::{Clock, HubClock};
 use crate::writer::Writer;
@@ -23,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How often leases are looked at.
 const TICK: Duration = Duration::from_secs(1);
+/// Events that one worker reads in one go (C5.1).
+pub const LOADED_TOGETHER: usize = 32;
 
 /// Who is told of each attempt; the metrics and the log.
 pub trait Watching: Send + Sync {
@@ -55,7 +58,7 @@ pub struct Dispatch {
 }
 
 enum Told {
-    Loaded(Claim, Option<Arc<Event>>),
+    Loaded(Vec<(Claim, Option<Arc<Event>>)>),
     Ended(ClaimNo, Outcome),
 }
 
@@ -128,10 +131,11 @@ impl Dispatch {
         tasks: &mut HashMap<ClaimNo, AbortHandle>,
         tell: &mpsc::UnboundedSender<Told>,
     ) {
+        let mut to_load = Vec::new();
         for step in steps.drain(..) {
             match step {
                 Step::Settle(settle) => self.writer.settle(settle),
-                Step::Load(claim) => self.load(claim, tell.clone()),
+                Step::Load(claim) => to_load.push(claim),
                 Step::Begin(claim, event) => {
                     let no = claim.no;
                     let task = tokio::spawn(attempt::run(self.clone(), claim, event, Word::new(no, tell.clone())));
@@ -144,28 +148,44 @@ impl Dispatch {
                 }
             }
         }
+        while !to_load.is_empty() {
+            let rest = to_load.split_off(to_load.len().min(LOADED_TOGETHER));
+            self.load(std::mem::replace(&mut to_load, rest), tell.clone());
+        }
     }
 
-    fn load(&self, claim: Claim, tell: mpsc::UnboundedSender<Told>) {
+    /// Reads events of one snapshot, on a thread that may block. Together, since handing over to that thread costs more than a read.
+    fn load(&self, claims: Vec<Claim>, tell: mpsc::UnboundedSender<Told>) {
         let reader = self.reader.clone();
         tokio::task::spawn_blocking(move || {
-            let stored = reader.view().and_then(|view| view.event_at(claim.job.key.log));
-            let event = match stored {
-                Ok(stored) => stored.map(|stored| Arc::new(stored.event)),
-                Err(error) => {
-                    // It goes back unattempted and is claimed again; the writer says what is wrong with the store.
-                    tracing::debug!(%error, "an event could not be loaded for its attempt");
-                    None
-                }
+            let view = reader.view();
+            let load = |claim: Claim| {
+                let stored = view.as_ref().map(|view| view.event_at(claim.job.key.log));
+                let event = match stored {
+                    Ok(Ok(stored)) => stored.map(|stored| Arc::new(stored.event)),
+                    Ok(Err(error)) => unreadable(&error),
+                    Err(error) => unreadable(error),
+                };
+                (claim, event)
             };
-            let _ = tell.send(Told::Loaded(claim, event));
+            let _ = tell.send(Told::Loaded(claims.into_iter().map(load).collect()));
         });
     }
 }
 
+/// It goes back unattempted and is claimed again; the writer says what is wrong with the store.
+fn unreadable(error: &StoreError) -> Option<Arc<Event>> {
+    tracing::debug!(%error, "an event could not be loaded for its attempt");
+    None
+}
+
 fn hear(pool: &mut Pool, tasks: &mut HashMap<ClaimNo, AbortHandle>, word: Told, steps: &mut Vec<Step>) {
     match word {
-        Told::Loaded(claim, event) => pool.loaded(claim, event, steps),
+        Told::Loaded(all) => {
+            for (claim, event) in all {
+                pool.loaded(claim, event, steps);
+            }
+        }
         Told::Ended(no, outcome) => {
             tasks.remove(&no);
             pool.ended(no, outcome, steps);

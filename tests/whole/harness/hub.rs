@@ -1,6 +1,7 @@
 //! The real program as a process: started, killed, told to stop, and started again on the same store.
 //!
-//! It is the program that cargo built beside the test, or the one that `HUB_TEST_BINARY` names (a release build).
+//! It is the program that cargo built beside the test, or the one that `HUB_TEST_BINARY` names (a release build). `HUB_TEST_SETTINGS`
+//! (`NAME=VALUE NAME=VALUE`) are settings of every hub, to try what they do.
 
 use super::api::Api;
 use super::{free_port, until};
@@ -49,6 +50,11 @@ impl Hub {
         hub.set("TOPIC_DISCOVERY_INTERVAL", "1s");
         hub.set("SINK_ALLOW", &format!("127.0.0.1/32:{receiver}+plain"));
         for (name, value) in settings {
+            hub.set(name, value);
+        }
+        let more = std::env::var("HUB_TEST_SETTINGS").unwrap_or_default();
+        for setting in more.split_whitespace() {
+            let (name, value) = setting.split_once('=').expect("HUB_TEST_SETTINGS is NAME=VALUE NAME=VALUE");
             hub.set(name, value);
         }
         hub
@@ -164,10 +170,7 @@ impl Hub {
         let mut command = Command::new(binary());
         // Nothing of the caller's environment is a setting of this hub.
         command.args(args).env_clear().envs(&self.settings);
-        command.envs(std::env::vars_os().filter(|(name, _)| name == "PATH" || name == "HUB_TEST_RUST_LOG"));
-        if let Some(level) = std::env::var_os("HUB_TEST_RUST_LOG") {
-            command.env("RUST_LOG", level);
-        }
+        command.envs(std::env::vars().filter(|(name, _)| name == "PATH" || name.starts_with("MALLOC_")));
         command
     }
 }

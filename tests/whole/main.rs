@@ -13,5 +13,6 @@
 
 mod each_once;
 mod harness;
+mod orders;
 mod stopping;
 mod trouble;

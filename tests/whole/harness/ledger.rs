@@ -39,7 +39,15 @@ impl Faults {
 /// `crashes` says how many deliveries had come at each crash, when the last one before it was in. After each of them a lane may begin
 /// with the event that it ended with: that is the only repeat there may be. How many there were is handed back.
 pub(crate) fn judge(manifest: &Manifest, receiver: &Receiver, crashes: &[usize]) -> (Faults, usize) {
-    let arrivals = receiver.arrivals();
+    judge_arrivals(manifest, &receiver.arrivals(), &receiver.tenants(), crashes)
+}
+
+fn judge_arrivals(
+    manifest: &Manifest,
+    arrivals: &[Arrival],
+    tenants: &HashMap<String, u32>,
+    crashes: &[usize],
+) -> (Faults, usize) {
     let mut faults = Faults::default();
     let aborted: HashSet<u128> = manifest.aborted.iter().map(|row| row.event).collect();
     let known: HashSet<u128> = manifest.committed.iter().map(|row| row.event).collect();
@@ -66,7 +74,7 @@ pub(crate) fn judge(manifest: &Manifest, receiver: &Receiver, crashes: &[usize])
     }
     let mut repeats = 0;
     for (tenant, rows) in expected(&manifest.committed) {
-        let lane = receiver.tenant(tenant).and_then(|number| lanes.get(&number)).map_or(&[][..], Vec::as_slice);
+        let lane = tenants.get(tenant).and_then(|number| lanes.get(number)).map_or(&[][..], Vec::as_slice);
         let came = without_repeats(tenant, lane, &mut faults);
         repeats += lane.len() - came.len();
         judge_lane(tenant, &rows, &came, &mut faults);
@@ -133,4 +141,77 @@ fn expected(committed: &[Row]) -> BTreeMap<&str, Vec<&Row>> {
         assert!(numbers, "the manifest itself has holes");
     }
     tenants
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three events of each of two tenants; event ids are 10 x tenant + n.
+    fn manifest() -> Manifest {
+        let row = |tenant: u64, n: u64| Row {
+            event: u128::from(10 * tenant + n),
+            tenant: format!("t{tenant}"),
+            n,
+            checksum: u32::try_from(n).unwrap(),
+        };
+        let committed = [1, 2].into_iter().flat_map(|tenant| (1..=3).map(move |n| row(tenant, n))).collect();
+        Manifest { committed, aborted: vec![row(9, 9)], told: serde_json::Value::Null }
+    }
+
+    fn arrival(event: u128) -> Arrival {
+        let n = u64::try_from(event % 10).unwrap();
+        Arrival {
+            tenant: u32::try_from(event / 10).unwrap(),
+            is_own: true,
+            event,
+            delivery: 0,
+            attempt: 1,
+            seq: n,
+            n,
+            checksum: u32::try_from(n).unwrap(),
+            produced_us: 0,
+            received_us: 0,
+            signature: Signature::Right,
+        }
+    }
+
+    fn found(events: &[u128], crashes: &[usize], change: impl Fn(&mut Vec<Arrival>)) -> Vec<&'static str> {
+        let mut arrivals: Vec<Arrival> = events.iter().map(|event| arrival(*event)).collect();
+        for (delivery, arrival) in (0..).zip(&mut arrivals) {
+            arrival.delivery = delivery;
+        }
+        change(&mut arrivals);
+        let tenants = [("t1".to_owned(), 1), ("t2".to_owned(), 2)].into();
+        judge_arrivals(&manifest(), &arrivals, &tenants, crashes).0.counts.into_keys().collect()
+    }
+
+    #[test]
+    fn each_fault_is_found_and_nothing_else() {
+        let good = [11, 21, 12, 22, 13, 23];
+        for (events, crashes, faults) in [
+            (&good[..], &[][..], &[][..]),
+            (&good, &[3], &[]),
+            (&[11, 12, 13, 21, 22, 23], &[], &[]),
+            (&[11, 12, 13, 21, 22], &[], &["missing"]),
+            (&[11, 12, 21, 22, 23], &[], &["missing"]),
+            (&[11, 13, 12, 21, 22, 23], &[], &["out of order", "seq not rising"]),
+            (&[11, 12, 12, 13, 21, 22, 23], &[], &["came again without a crash"]),
+            (&[11, 12, 12, 13, 21, 22, 23], &[2], &[]),
+            (&[11, 12, 12, 12, 13, 21, 22, 23], &[2], &["came again without a crash"]),
+            (&[11, 12, 12, 12, 13, 21, 22, 23], &[2, 3], &[]),
+            (&[11, 12, 11, 13, 21, 22, 23], &[2], &["more than was produced", "out of order", "seq not rising"]),
+            (&[11, 12, 13, 21, 22, 23, 99], &[], &["aborted and delivered"]),
+            (&[11, 12, 13, 21, 22, 23, 77], &[], &["never produced"]),
+        ] {
+            assert_eq!(found(events, crashes, |_| {}), faults, "{events:?} {crashes:?}");
+        }
+        let changed = |change: &dyn Fn(&mut Arrival)| found(&good, &[], |arrivals| change(&mut arrivals[2]));
+        assert_eq!(changed(&|arrival| arrival.is_own = false), ["at a wrong tenant"]);
+        assert_eq!(changed(&|arrival| arrival.signature = Signature::Wrong), ["wrong signature"]);
+        assert_eq!(changed(&|arrival| arrival.delivery = 1), ["delivery id used twice"]);
+        assert_eq!(changed(&|arrival| arrival.checksum = 7), ["another body"]);
+        let again = found(&[11, 12, 12, 13, 21, 22, 23], &[2], |arrivals| arrivals[2].checksum = 7);
+        assert_eq!(again, ["came again and was another"]);
+    }
 }

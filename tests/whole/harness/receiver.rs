@@ -31,6 +31,8 @@ pub(crate) enum Meets {
     NotNow,
     /// That status.
     Status(u16),
+    /// 500 to one delivery in so many, by chance; 200 to all others.
+    FailureOneIn(u64),
 }
 
 /// What the receiver found of a signature.
@@ -192,6 +194,11 @@ impl Receiver {
         self.with(|shared| shared.tenants.get(name).copied())
     }
 
+    /// The numbers of all tenants.
+    pub(crate) fn tenants(&self) -> HashMap<String, u32> {
+        self.with(|shared| shared.tenants.clone())
+    }
+
     fn with<T>(&self, look: impl FnOnce(&mut Shared) -> T) -> T {
         look(&mut self.shared.lock().unwrap())
     }
@@ -261,6 +268,7 @@ enum Said {
 }
 
 const THANKS: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+const FAILED: &str = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
 const NOT_NOW: &str = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 3600\r\ncontent-length: 0\r\n\r\n";
 
 impl Shared {
@@ -275,12 +283,16 @@ impl Shared {
         }
         let tenant = request.path.strip_prefix("/t/").expect("a destination of ours");
         let arrival = self.arrival(tenant, request);
+        // Delivery ids are as good as chance, and new on every attempt.
+        let chance = arrival.delivery as u64;
         self.arrivals.push(arrival);
         match self.meets.get(tenant).unwrap_or(&self.otherwise) {
             Meets::Thanks => Said::Static(THANKS),
             Meets::ThanksAfter(pause) => Said::After(*pause),
             Meets::Silence => Said::Nothing,
             Meets::NotNow => Said::Static(NOT_NOW),
+            Meets::FailureOneIn(many) if chance.is_multiple_of(*many) => Said::Static(FAILED),
+            Meets::FailureOneIn(_) => Said::Static(THANKS),
             Meets::Status(status) => Said::Text(format!("HTTP/1.1 {status} Told\r\ncontent-length: 0\r\n\r\n")),
         }
     }

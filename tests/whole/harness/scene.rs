@@ -5,7 +5,7 @@ use super::kafka::{self, Load};
 use super::ledger::judge;
 use super::receiver::Receiver;
 use super::{own_prefix, until_true};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -44,11 +44,16 @@ impl Scene {
         Self { hub, receiver, topics, prefix, folder }
     }
 
-    /// Makes the subscription of each tenant.
+    /// Makes the subscription of each tenant: fifo, to everything.
     pub(crate) fn subscribe(&self, tenants: &[String]) {
+        self.subscribe_as(tenants, &json!({}));
+    }
+
+    /// The same with something asked otherwise.
+    pub(crate) fn subscribe_as(&self, tenants: &[String], more: &Value) {
         let api = self.hub.api();
         for tenant in tenants {
-            let made = api.subscribe(tenant, &self.receiver.url(tenant), &json!({}));
+            let made = api.subscribe(tenant, &self.receiver.url(tenant), more);
             self.receiver.learn(tenant, &made.secret);
         }
         assert_eq!(self.receiver.probes(), tenants.len());
@@ -78,7 +83,7 @@ impl Scene {
         until_true("everything is settled", STALL, || {
             let partitions = api.done("GET", "/admin/ingest", None, None);
             // A partition that never held anything has no position.
-            let is_read = |partition: &serde_json::Value| {
+            let is_read = |partition: &Value| {
                 partition["position"].as_i64().unwrap_or(0) >= partition["high_watermark"].as_i64().unwrap_or(i64::MAX)
             };
             partitions["partitions"].as_array().unwrap().iter().all(is_read)
@@ -90,7 +95,7 @@ impl Scene {
     pub(crate) fn nothing_was_lost(&self) {
         let api = self.hub.api();
         for list in ["/admin/dead-letters", "/admin/poison", "/admin/gaps"] {
-            assert_eq!(api.list(list), [serde_json::Value::Null; 0], "{list}");
+            assert_eq!(api.list(list), [Value::Null; 0], "{list}");
         }
     }
 

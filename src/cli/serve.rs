@@ -9,8 +9,11 @@ pub(super) fn run(mut typed: Typed) -> Result<Ended, Failure> {
     let settings = meant(&mut typed)?;
     logging::start(&settings.log);
     warn_of_strange_names();
-    runtime()?.block_on(daemon::run(settings))?;
-    Ok(Ended::Fine)
+    let runtime = runtime()?;
+    let ended = runtime.block_on(daemon::run(settings));
+    // What still works on a blocking thread now was broken off on purpose; it is not waited for.
+    runtime.shutdown_background();
+    ended.map(|()| Ended::Fine).map_err(Failure::from)
 }
 
 /// The runtime of the daemon.

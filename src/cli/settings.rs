@@ -2,7 +2,7 @@
 
 use super::output::Output;
 use super::{Ended, Failure};
-use crate::config::{self, Settings, Surroundings, Typed};
+use crate::config::{self, Settings, Strange, Surroundings, Typed};
 
 /// Judges what was typed, in the surroundings of this process.
 pub(super) fn meant(typed: &mut Typed) -> Result<Settings, Failure> {
@@ -11,8 +11,11 @@ pub(super) fn meant(typed: &mut Typed) -> Result<Settings, Failure> {
 
 /// Says once in the log which environment names mean nothing.
 pub(super) fn warn_of_strange_names() {
-    for sentence in config::strange_names(&Surroundings::of_process()) {
-        tracing::warn!("{sentence}");
+    for strange in config::strange_names(&Surroundings::of_process()) {
+        match strange {
+            Strange::WithoutEffect(_) => tracing::info!("{strange}"),
+            Strange::Unknown { .. } => tracing::warn!("{strange}"),
+        }
     }
 }
 
@@ -34,8 +37,8 @@ impl Config {
         } else {
             output.raw(config::as_text(&self.typed).as_bytes())?;
         }
-        for sentence in config::strange_names(&Surroundings::of_process()) {
-            output.remark(&format!("note: {sentence}"));
+        for strange in config::strange_names(&Surroundings::of_process()) {
+            output.remark(&format!("note: {strange}"));
         }
         settings.map(|_| Ended::Fine)
     }

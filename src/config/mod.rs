@@ -20,4 +20,4 @@ pub use settings::{
     Tenancy, TlsFiles,
 };
 pub use show::{as_json, as_text};
-pub use typed::{From, Given, Surroundings, Typed, strange_names};
+pub use typed::{From, Given, Strange, Surroundings, Typed, strange_names};

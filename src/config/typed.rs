@@ -172,8 +172,33 @@ impl Typed {
     }
 }
 
-/// Environment names that start with our prefix and mean nothing, or nothing yet: one sentence each, for the log.
-pub fn strange_names(around: &Surroundings) -> Vec<String> {
+/// An environment name that starts with our prefix and changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Strange {
+    /// A setting of a later version, or of the hosted hub.
+    WithoutEffect(String),
+    /// No setting at all.
+    Unknown {
+        /// The name, without the prefix.
+        name: String,
+        /// The setting that is spelt most like it.
+        nearest: &'static str,
+    },
+}
+
+impl std::fmt::Display for Strange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Strange::WithoutEffect(name) => write!(f, "{PREFIX}{name} is known, but has no effect in this version"),
+            Strange::Unknown { name, nearest } => {
+                write!(f, "{PREFIX}{name} is not a setting; the nearest is {PREFIX}{nearest}")
+            }
+        }
+    }
+}
+
+/// Environment names that start with our prefix and change nothing.
+pub fn strange_names(around: &Surroundings) -> Vec<Strange> {
     let ours = around.variables.keys().filter_map(|name| name.strip_prefix(PREFIX));
     ours.filter_map(|name| {
         let by_file = name.strip_suffix("_FILE").unwrap_or(name);
@@ -181,9 +206,9 @@ pub fn strange_names(around: &Surroundings) -> Vec<String> {
         if table::settings().any(known) {
             None
         } else if LATER.contains(&name) {
-            Some(format!("{PREFIX}{name} is known, but has no effect in this version"))
+            Some(Strange::WithoutEffect(name.to_owned()))
         } else {
-            Some(format!("{PREFIX}{name} is not a setting; the nearest is {PREFIX}{}", nearest(name)))
+            Some(Strange::Unknown { name: name.to_owned(), nearest: nearest(name) })
         }
     })
     .collect()
@@ -303,9 +328,7 @@ mod tests {
             "STREAMING_HUB_KAFKA_CA_CERT_FILE",
         ];
         let around = Surroundings { variables: names.iter().map(|n| ((*n).to_owned(), "1".to_owned())).collect() };
-        let told = strange_names(&around);
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].ends_with("the nearest is STREAMING_HUB_KAFKA_BROKERS"), "{}", told[0]);
-        assert!(told[1].contains("has no effect in this version"), "{}", told[1]);
+        let unknown = Strange::Unknown { name: "KAFKA_BROKER".to_owned(), nearest: "KAFKA_BROKERS" };
+        assert_eq!(strange_names(&around), [unknown, Strange::WithoutEffect("RETENTION".to_owned())]);
     }
 }

@@ -124,7 +124,11 @@ pub async fn run(settings: Settings) -> Result<(), DaemonError> {
     let signals = Signals::listen().map_err(DaemonError::io("signals"))?;
     let disk = FileDisk::take(&settings.data_dir)?;
     let port = bind(&settings.http)?;
-    let running = start(settings, disk, port, Arc::new(SystemClock::new())).await?;
+    let running = tokio::select! {
+        running = start(settings, disk, port, Arc::new(SystemClock::new())) => running?,
+        // A large store may take long to open; breaking that off is no worse than a crash, which loses nothing.
+        () = signals.drain.cancelled() => return Ok(()),
+    };
     let broken = tokio::select! {
         () = signals.drain.cancelled() => None,
         part = running.broken() => Some(part),
@@ -148,8 +152,11 @@ pub async fn start(
     let tls = settings.http.tls.as_ref().map(listeners::tls).transpose()?;
     let mut running = begin(&settings, disk, clock, Some(address), Work::Everything).await?;
     running.listening.tcp(tcp, tls);
-    if let Some(kafka) = settings.kafka {
-        running.read_kafka(kafka).await?;
+    if let Some(kafka) = settings.kafka
+        && let Err(error) = running.read_kafka(kafka).await
+    {
+        running.wind_down().await;
+        return Err(error);
     }
     service::ready();
     tracing::info!(%address, store = %settings.data_dir.display(), env = settings.env.name(), "the hub is ready");
@@ -196,6 +203,8 @@ async fn begin(
     let sinks = outgoing::sinks(settings, policy.clone(), envelope.clone(), clock.clone())?;
     let socket = socket_path(settings);
     let unix = http::bind_unix(&socket).map_err(DaemonError::io(socket.display().to_string()))?;
+
+    let entropy = Mutex::new(chance()?);
 
     // Everything that can be refused was tried above; from here on parts run.
     let metrics = Arc::new(Metrics::new());
@@ -244,7 +253,7 @@ async fn begin(
         metrics: metrics.clone(),
         clock: clock.clone(),
         hub_clock,
-        entropy: Mutex::new(chance()?),
+        entropy,
         prober: Arc::new(prober),
         facts: health.clone(),
         settings: listeners::api_settings(settings, policy),

@@ -37,11 +37,11 @@ pub const POISON_HEADERS_BYTES: usize = 32 << 10;
 /// Asked of one partition in one fetch.
 pub const FETCH_PARTITION_BYTES: usize = 1 << 20;
 /// Asked of one broker in one fetch.
-pub const FETCH_BYTES: usize = 16 << 20;
+pub const FETCH_BYTES: usize = 8 << 20;
 /// Fetched and not yet admitted, of one partition; beyond it the partition is left out of the next fetch.
 pub const FETCHED_PARTITION_BYTES: usize = 2 << 20;
 /// Fetched and not yet admitted, of all partitions; beyond it nothing is fetched.
-pub const FETCHED_BYTES: usize = 32 << 20;
+pub const FETCHED_BYTES: usize = 16 << 20;
 /// One answer of a broker as it is taken at first; a larger one raises it, up to [`BROKER_ANSWER_BYTES_MAX`].
 pub const BROKER_ANSWER_BYTES: usize = 40 << 20;
 /// The largest answer of a broker that is taken at all.
@@ -85,7 +85,7 @@ pub const MAX_IN_FLIGHT: u16 = 256;
 /// Jobs in memory before ingest stops, unless `PENDING_IN_MEMORY_MAX` says otherwise.
 pub const PENDING_IN_MEMORY_DEFAULT: usize = 4_000_000;
 /// Body bytes of events just stored that are kept at hand for their first attempt.
-pub const RECENT_BODY_BYTES: usize = 32 << 20;
+pub const RECENT_BODY_BYTES: usize = 16 << 20;
 /// Body bytes of attempts in flight in the whole hub.
 pub const IN_FLIGHT_BODY_BYTES: usize = 64 << 20;
 

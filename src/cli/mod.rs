@@ -1,4 +1,4 @@
-//! The command line: what may be typed, and where it goes. Every command ends with one of the exit codes of [`Ended`].
+//! The command line: what may be typed, and where it goes. Every command ends with one of the exit codes of `Ended`.
 
 mod dev;
 mod explain;

@@ -1,4 +1,4 @@
-//! The HTTP API: one table of calls ([`routes::ROUTES`]), and one straight line from a request to its answer ([`Api::answer`]): id,
+//! The HTTP API: one table of calls ([`routes::ROUTES`]), and one straight line from a request to its answer (`Api::answer`): id,
 //! route, authentication, limits, bounded body, handler, problem mapping, log and metric.
 //!
 //! Invariant: nothing is done for a caller before the route's row has allowed it, and every failure on the way is a problem

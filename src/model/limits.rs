@@ -92,7 +92,7 @@ pub const IN_FLIGHT_BODY_BYTES: usize = 64 << 20;
 /// Connections to receivers that rest open for the next attempt; the one that rested longest is closed.
 pub const IDLE_CONNECTIONS: usize = 2048;
 /// The same, to one place of one tenant.
-pub const IDLE_CONNECTIONS_PER_PLACE: usize = 64;
+pub const IDLE_CONNECTIONS_PER_PLACE: usize = MAX_IN_FLIGHT as usize;
 
 /// Subscriptions of one tenant.
 pub const SUBSCRIPTIONS_PER_TENANT: usize = 10_000;

@@ -120,9 +120,10 @@ impl Pool {
     }
 
     /// Shares a new HTTP/2 connection.
-    pub(super) fn share(&self, key: &Arc<Key>, connection: &Arc<Http2>) {
+    pub(super) fn share(&self, key: &Arc<Key>, connection: &Arc<Http2>, now: Instant) {
         let mut inner = self.lock();
         let place = inner.places.entry(key.clone()).or_default();
+        place.shared.retain(|shared| usable(shared, now));
         place.shared.push(connection.clone());
         place.gate.get_or_insert_default();
     }

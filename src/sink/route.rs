@@ -80,10 +80,13 @@ impl Routes {
     }
 }
 
-/// A stored line that today's rules refuse is left out rather than sent.
+/// A stored line that today's rules refuse is left out rather than sent. Its value may be a credential: no log and no compression
+/// state may hold it.
 fn extra(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
     extra_header::check(name, value).ok()?;
-    Some((HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_str(value).ok()?))
+    let mut value = HeaderValue::from_str(value).ok()?;
+    value.set_sensitive(true);
+    Some((HeaderName::from_bytes(name.as_bytes()).ok()?, value))
 }
 
 fn digest(certificate: &ClientCertificate) -> [u8; 32] {

@@ -156,7 +156,7 @@ impl Webhook {
         let opened = if conn.speaks_http2() {
             Http2::open(conn, *deadline).await.map(|shared| {
                 let shared = Arc::new(shared);
-                self.pool.share(&route.key, &shared);
+                self.pool.share(&route.key, &shared, Instant::now());
                 Lease::Http2(shared)
             })
         } else {

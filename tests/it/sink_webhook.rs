@@ -1,5 +1,6 @@
 //! A webhook's request as its receiver sees it: header lines, signatures, bytes (C9.1 to C9.4, C9.7, C9.9).
 
+use crate::kafka_support::service;
 use crate::receivers::https::{Got, Receiver};
 use crate::receivers::hub::{Hub, NOW, OLD_SECRET, SECRET, Setup, event, webhook};
 use crate::receivers::script::Scripted;
@@ -211,10 +212,7 @@ async fn in_the_overlap_both_secrets_sign_and_the_new_one_first() {
 // C9.7: verified by the libraries that receivers use. `tests/run` installs them and says where they are.
 #[tokio::test]
 async fn standard_signatures_satisfy_the_npm_packages() {
-    let Ok(modules) = std::env::var("HUB_TEST_NODE_MODULES") else {
-        eprintln!("HUB_TEST_NODE_MODULES is not set: run by tests/run");
-        return;
-    };
+    let modules = service("HUB_TEST_NODE_MODULES");
     let hub = Hub::new(Setup::default());
     // The packages compare with their own clock.
     hub.clock.set(SystemClock::new().wall());

@@ -1,4 +1,4 @@
-//! What a delivery to each kind of receiver comes to: `tests/cases/receivers.tsv` (C9.5, C9.6, C9.8, C6.4).
+//! What a delivery to each kind of receiver comes to: `tests/cases/receivers.tsv` (C9.5, C9.6, C9.8).
 
 use crate::receivers::https::Authority;
 use crate::receivers::hub::{Hub, NOW, Script, Setup};
@@ -57,6 +57,7 @@ fn seen(met: &Met) -> (String, &'static str) {
     }
 }
 
+// C9.5, C9.6, C9.8
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_receiver_ends_as_the_table_says_and_in_time() {
     let authority = Arc::new(Authority::new());

@@ -57,11 +57,11 @@ impl Hub {
     }
 
     /// All items of a list, page after page.
-    pub(super) async fn list(&self, path: &str) -> Result<Vec<Value>, Failure> {
+    pub(super) async fn list(&self, path: &str, tenant: Option<&str>) -> Result<Vec<Value>, Failure> {
         let mut items = Vec::new();
         let mut page_path = format!("{path}?limit=200");
         loop {
-            let mut page = self.call(http::Method::GET, &page_path, None, None).await?.done()?;
+            let mut page = self.call(http::Method::GET, &page_path, tenant, None).await?.done()?;
             match page.get_mut("items").map(Value::take) {
                 Some(Value::Array(page)) => items.extend(page),
                 Some(_) | None => return Err(Failure::Odd("a list came without items")),

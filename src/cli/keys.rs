@@ -123,7 +123,7 @@ impl Create {
 
 impl List {
     fn run(mut self, output: &mut Output) -> Result<Ended, Failure> {
-        let keys = reach::with_hub(&mut self.typed, async |hub: &Hub| hub.list("/admin/api-keys").await)?;
+        let keys = reach::with_hub(&mut self.typed, async |hub: &Hub| hub.list("/admin/api-keys", None).await)?;
         if self.json {
             output.json(&Value::Array(keys))?;
             return Ok(Ended::Fine);

@@ -6,13 +6,14 @@
 //! does; the counts of what is in flight (hub, tenant, destination, slow lanes) are the sums over the lanes.
 
 use super::lane::{Lane, NEVER, Readiness, Taken};
+use super::ring::Ring;
 use crate::engine::command::BreakerState;
 use crate::model::ids::{ClaimNo, LogNo, SubNo, TenantNo};
 use crate::model::job::{Cause, JobKey};
 use crate::rules::breaker::Breaker;
 use crate::time::HubTime;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
 /// Number of a destination of a tenant, in memory only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,46 +46,6 @@ impl Dest {
             Breaker::Open { until, .. } => *until,
             Breaker::Probing { .. } => NEVER,
         }
-    }
-}
-
-/// Tenants with ready lanes, each with its ready lanes.
-#[derive(Debug, Default)]
-struct Ring {
-    tenants: VecDeque<TenantNo>,
-    lanes: HashMap<TenantNo, VecDeque<SubNo>>,
-}
-
-impl Ring {
-    fn push(&mut self, tenant: TenantNo, sub: SubNo) {
-        let lanes = self.lanes.entry(tenant).or_default();
-        if lanes.is_empty() {
-            self.tenants.push_back(tenant);
-        }
-        lanes.push_back(sub);
-    }
-
-    /// Takes a lane out before its turn.
-    fn remove(&mut self, tenant: TenantNo, sub: SubNo) {
-        let Some(lanes) = self.lanes.get_mut(&tenant) else { return };
-        lanes.retain(|other| *other != sub);
-        if lanes.is_empty() {
-            self.lanes.remove(&tenant);
-            self.tenants.retain(|other| *other != tenant);
-        }
-    }
-
-    /// The next tenant's next lane; the tenant goes to the end of the ring.
-    fn pop(&mut self) -> Option<(TenantNo, SubNo)> {
-        let tenant = self.tenants.pop_front()?;
-        let lanes = self.lanes.get_mut(&tenant)?;
-        let sub = lanes.pop_front()?;
-        if lanes.is_empty() {
-            self.lanes.remove(&tenant);
-        } else {
-            self.tenants.push_back(tenant);
-        }
-        Some((tenant, sub))
     }
 }
 

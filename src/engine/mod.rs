@@ -15,6 +15,7 @@ mod load;
 mod manage;
 mod matcher;
 mod open;
+mod ring;
 mod settle;
 mod sweep;
 

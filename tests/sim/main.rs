@@ -28,6 +28,7 @@ use world::{Broken, Report};
 /// Seeds that are run where nobody says which.
 const SEEDS: Range<u64> = 0..60;
 
+// C3.1 C3.2 C3.3 C4.5 C5.3 C5.4 C5.6 C6.1 C7.1 C7.2 C13.3 C13.8
 #[test]
 fn every_seed_keeps_every_invariant() {
     let seeds = wanted();

@@ -16,36 +16,43 @@ fn is_caught(bug: PlantedBug, as_one_of: &[&str]) {
     assert!(seen, "{bug:?} is seen as something else: {}\n{}", broken.what.0, broken.trace.join("\n"));
 }
 
+// C3.1
 #[test]
 fn position_before_its_records_is_caught() {
     is_caught(PlantedBug::PositionFirst, &["invariant 2"]);
 }
 
+// C3.2
 #[test]
 fn duplicates_stored_are_caught() {
     is_caught(PlantedBug::NoDedup, &["C3"]);
 }
 
+// C5.1
 #[test]
 fn claims_not_written_down_are_caught() {
     is_caught(PlantedBug::NoClaim, &["invariant 12"]);
 }
 
+// C5.5
 #[test]
 fn claims_beyond_the_slots_are_caught() {
     is_caught(PlantedBug::ClaimsBeyondCapacity, &["C5.5"]);
 }
 
+// C5.6
 #[test]
 fn blaming_jobs_that_were_not_claimed_is_caught() {
     is_caught(PlantedBug::UnclaimedBlamed, &["C5.6", "invariant 21"]);
 }
 
+// C5.5
 #[test]
 fn a_change_that_claims_do_not_obey_is_caught() {
     is_caught(PlantedBug::GenerationIgnored, &["C5.5"]);
 }
 
+// C5.6
 #[test]
 fn attempts_before_their_claim_is_durable_are_caught() {
     is_caught(PlantedBug::AttemptBeforeCommit, &["invariant 12"]);

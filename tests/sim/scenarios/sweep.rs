@@ -12,6 +12,7 @@ use streaming_hub::model::job::{Claim, Settle};
 
 const EFFECTS: [Effect; 4] = [Effect::Fail { more: 0 }, Effect::Fail { more: 2 }, Effect::CutBefore, Effect::CutAfter];
 
+// C5.3 C13.3
 #[test]
 fn every_operation_of_a_commit_may_be_the_one_that_fails() {
     for quick_repair_above in [0, u64::MAX] {
@@ -22,6 +23,7 @@ fn every_operation_of_a_commit_may_be_the_one_that_fails() {
     }
 }
 
+// C13.3
 #[test]
 fn every_operation_of_reading_in_again_may_fail_as_well() {
     let fail = Effect::Fail { more: 0 };

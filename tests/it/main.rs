@@ -15,6 +15,7 @@ mod http_hub;
 mod http_idempotency;
 mod http_subscriptions;
 mod http_wire;
+mod inbox;
 mod kafka_faults;
 mod kafka_follow;
 mod kafka_raw;

@@ -9,9 +9,9 @@ use std::process::{Child, Command, Stdio};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Reads cases as JSON from standard input and prints for each whether it is verified.
-const PYTHON: &str = "import base64, json, sys; sys.path.insert(0, 'examples'); from receiver import verified
+const PYTHON: &str = "import base64, json, sys; sys.path.insert(0, 'data/examples'); from receiver import verified
 print(json.dumps([verified(c['secret'], c['timestamp'], c['signatures'], base64.b64decode(c['body']), c['now']) for c in json.load(sys.stdin)]))";
-const NODE: &str = "import { verified } from './examples/receiver.mjs'; import { readFileSync } from 'node:fs';
+const NODE: &str = "import { verified } from './data/examples/receiver.mjs'; import { readFileSync } from 'node:fs';
 console.log(JSON.stringify(JSON.parse(readFileSync(0)).map((c) => verified(c.secret, c.timestamp, c.signatures, Buffer.from(c.body, 'base64'), c.now))))";
 
 fn cases() -> Vec<(Value, bool)> {
@@ -71,7 +71,7 @@ fn the_examples_verify_as_the_contract_says() {
 #[test]
 fn the_readme_shows_the_examples_as_they_are() {
     let readme = std::fs::read_to_string(format!("{ROOT}/README.md")).unwrap();
-    for (file, language) in [("examples/receiver.py", "```python\n"), ("examples/receiver.mjs", "```js\n")] {
+    for (file, language) in [("data/examples/receiver.py", "```python\n"), ("data/examples/receiver.mjs", "```js\n")] {
         let code = std::fs::read_to_string(format!("{ROOT}/{file}")).unwrap();
         let shown = readme.split(language).nth(1).unwrap().split("```").next().unwrap();
         assert!(shown.contains("verified(") && code.contains(shown.trim()), "README.md shows another {file}");
@@ -92,7 +92,7 @@ impl Drop for Receiver {
 // C4.7, C9.1
 #[tokio::test]
 async fn the_examples_receive_from_a_real_hub() {
-    for (program, file) in [("python3", "examples/receiver.py"), ("node", "examples/receiver.mjs")] {
+    for (program, file) in [("python3", "data/examples/receiver.py"), ("node", "data/examples/receiver.mjs")] {
         let folder = tempfile::tempdir().unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let running = serve(folder.path())

@@ -1,6 +1,6 @@
 // A small receiver of Streaming Hub's webhooks. It needs Node 18 and nothing else.
 //
-//     WEBHOOK_SECRET=whsec_... node examples/receiver.mjs 9000
+//     WEBHOOK_SECRET=whsec_... node data/examples/receiver.mjs 9000
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { createServer } from "node:http";
 import { pathToFileURL } from "node:url";

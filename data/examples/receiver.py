@@ -1,6 +1,6 @@
 """A small receiver of Streaming Hub's webhooks. It needs Python 3.9 and nothing else.
 
-    WEBHOOK_SECRET=whsec_... python3 examples/receiver.py 9000
+    WEBHOOK_SECRET=whsec_... python3 data/examples/receiver.py 9000
 """
 import hashlib
 import hmac

@@ -1,9 +1,6 @@
 //! Produces batches that no client library would write, by a bare connection to a broker.
 
-#[path = "../broker/batch.rs"]
-pub(crate) mod batch;
-
-use batch::Batch;
+use crate::kafka_broker::batch::Batch;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

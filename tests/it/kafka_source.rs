@@ -1,6 +1,6 @@
 //! What the Kafka source reads from real Apache Kafka: every shape of record, batch and transaction (C1.6, C2.6, C2.7, C3.1).
 
-use crate::kafka_raw::batch::{Batch, Record, SNAPPY};
+use crate::kafka_broker::batch::{Batch, Record, SNAPPY};
 use crate::kafka_support::{
     MemoryInbox, Running, What, body, calm, event, event_id, first_broker, own_prefix, produce, produce_lines, settings,
 };

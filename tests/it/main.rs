@@ -16,9 +16,12 @@ mod http_idempotency;
 mod http_subscriptions;
 mod http_wire;
 mod inbox;
+#[path = "../broker/mod.rs"]
+mod kafka_broker;
 mod kafka_faults;
 mod kafka_follow;
 mod kafka_raw;
+mod kafka_scripted;
 mod kafka_source;
 mod kafka_support;
 mod receivers;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// Version and credentials exchange after the dial.
-const GREETING_LIMIT: Duration = Duration::from_secs(15);
+const GREETING_LIMIT: Duration = Duration::from_secs(10);
 /// Calls other than fetches.
 pub(crate) const CALL_LIMIT: Duration = Duration::from_secs(30);
 

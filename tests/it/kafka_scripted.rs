@@ -51,7 +51,6 @@ fn poison(kept: &crate::kafka_support::Kept) -> usize {
 async fn what_breaks_a_connection_loses_nothing() {
     for faults in [
         vec![Fault::HangUp, Fault::HangUp],
-        vec![Fault::Zeros(3)],
         vec![Fault::Zeros(2000)],
         vec![Fault::Zeros(48 << 20)],
         vec![Fault::Code(6), Fault::Code(74), Fault::Code(5)],

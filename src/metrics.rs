@@ -127,7 +127,7 @@ impl Metrics {
         all.register("store_bytes", "Allocated bytes of the store file", self.store_bytes.clone());
         all.register("store_suspended", "1 while the store takes no writes", self.store_suspended.clone());
         all.register("attempt_duration_seconds", "Duration of attempts", self.attempt_duration.clone());
-        let help = "From storing an event to the start of its first attempt";
+        let help = "From storing an event (and the first step of its schedule) to the claim for its first attempt";
         all.register("accept_to_first_attempt_seconds", help, self.first_attempt.clone());
         all.register("commit_duration_seconds", "Duration of commits", self.commit_duration.clone());
         all.register("commit_commands", "Commands in a commit", self.commit_commands.clone());
@@ -158,6 +158,9 @@ impl Metrics {
         self.jobs.inc_by(counts.jobs);
         self.deliveries.inc_by(counts.delivered);
         self.gaps.inc_by(counts.gaps);
+        for waited_ms in &counts.first_waits_ms {
+            self.first_attempt.observe(Duration::from_millis(*waited_ms).as_secs_f64());
+        }
         self.breakers_opened.inc_by(counts.breakers_opened);
         self.stale_settles.inc_by(counts.stale_settles);
     }
@@ -187,11 +190,6 @@ impl Metrics {
         if let Some(attempt) = attempt {
             self.attempt_duration.observe(f64::from(attempt.duration_ms) / 1000.0);
         }
-    }
-
-    /// Observes how long an event waited from being stored to the start of its first attempt.
-    pub fn first_attempt_after(&self, waited_ms: u64) {
-        self.first_attempt.observe(Duration::from_millis(waited_ms).as_secs_f64());
     }
 
     /// Counts an answered request. `operation` is a name of the closed list of the API.

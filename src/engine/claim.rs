@@ -1,5 +1,6 @@
 //! Taking jobs for attempts: up to the free slots, in turn, each claim durable before its attempt begins.
 
+use super::Counts;
 use super::core::{Core, OpenJob};
 use super::lane::Taken;
 use super::lanes::Next;
@@ -18,6 +19,7 @@ impl Core {
         txn: &mut Txn<'_>,
         now: HubTime,
         claims: &mut Vec<Claim>,
+        counts: &mut Counts,
     ) -> Result<bool, StoreError> {
         self.lanes.wake(now);
         let mut passed = Vec::new();
@@ -40,6 +42,9 @@ impl Core {
                 self.lanes.put_back_until(next.sub, next.log, job.due);
                 self.lanes.look(next.sub, now);
                 continue;
+            }
+            if next.from == Taken::Head {
+                counts.first_waits_ms.push(now.since_ms(job.due));
             }
             let no = self.hub.next_claim;
             self.hub.next_claim = ClaimNo(no.0 + 1);

@@ -130,7 +130,7 @@ impl Core {
         }
         applied.more = self.bulk(txn, now)?;
         if self.claiming {
-            applied.more |= self.claim(txn, now, &mut applied.claims)?;
+            applied.more |= self.claim(txn, now, &mut applied.claims, &mut applied.counts)?;
         }
         self.tenants.flush(txn)?;
         if txn.changed() {

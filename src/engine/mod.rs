@@ -136,6 +136,8 @@ pub struct Counts {
     pub dead: Vec<(crate::model::job::DeadReason, u64)>,
     /// Settles for claims that were gone.
     pub stale_settles: u64,
+    /// How long each event waited for the claim of its first attempt, from its storing and the first step of its schedule on.
+    pub first_waits_ms: Vec<u64>,
     /// Breakers that opened.
     pub breakers_opened: u64,
     /// Events of other tenants than the one of a single-tenant hub (C2.8).

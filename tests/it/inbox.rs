@@ -236,7 +236,9 @@ fn a_rate_limit_delays_and_uses_no_step() {
     world.now += 499;
     assert_eq!(world.apply(Batch::default()).claims.len(), 0);
     world.now += 1;
-    let second = world.apply(Batch::default()).claims;
+    let applied = world.apply(Batch::default());
+    assert_eq!(applied.counts.first_waits_ms, [500], "what it waited is what is measured");
+    let second = applied.claims;
     assert_eq!(second.iter().map(|claim| (claim.job.seq, claim.job.steps_used)).collect::<Vec<_>>(), [(Seq(2), 0)]);
 }
 

@@ -12,7 +12,7 @@ use crate::model::job::{Claim, Outcome};
 use crate::sink::Sinks;
 use crate::store::StoreError;
 use crate::store::view::Reader;
-use crate::time::{Clock, HubClock};
+use crate::time::{Clock, HubClock, millis};
 use crate::writer::Writer;
 use pool::{Generations, Pool, PoolSettings, Step};
 use std::collections::HashMap;
@@ -24,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How often leases are looked at.
 const TICK: Duration = Duration::from_secs(1);
+/// Between two rounds of the driver, which ticks more often: the process stood still.
+const STOOD_STILL: Duration = Duration::from_secs(5);
 /// Events that one worker reads in one go (C5.1).
 pub const LOADED_TOGETHER: usize = 32;
 
@@ -88,6 +90,7 @@ impl Dispatch {
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut deadline = None;
         let mut steps = Vec::new();
+        let mut last_round = self.clock.monotonic();
         loop {
             let over = async {
                 match deadline {
@@ -105,6 +108,11 @@ impl Dispatch {
                     deadline = Some(tokio::time::Instant::now() + drain);
                 }
                 _ = tick.tick() => {}
+            }
+            let round = self.clock.monotonic();
+            let since_last = round.saturating_sub(std::mem::replace(&mut last_round, round));
+            if since_last > STOOD_STILL {
+                pool.stood_still(millis(since_last));
             }
             while let Ok(word) = told.try_recv() {
                 hear(&mut pool, &mut tasks, word, &mut steps);

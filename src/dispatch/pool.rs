@@ -99,6 +99,13 @@ impl Pool {
         }
     }
 
+    /// The process stood still so long: no lease ran meanwhile, since nobody could say how its attempt had ended (C5.6).
+    pub fn stood_still(&mut self, ms: u64) {
+        for begun in self.begun.values_mut() {
+            begun.since = begun.since.plus_ms(ms);
+        }
+    }
+
     /// Gives back all that is not begun, and takes nothing more up (C13.2).
     pub fn drain(&mut self) {
         self.draining = true;
@@ -278,6 +285,17 @@ mod tests {
         let mut steps = Vec::new();
         pool.ended(ClaimNo(1), Outcome::Released, &mut steps);
         assert!(steps.is_empty(), "a late outcome says nothing");
+    }
+
+    // C5.6
+    #[test]
+    fn leases_do_not_run_while_the_process_stands_still() {
+        let mut pool = pool();
+        pool.take(claim(1, Some(1)));
+        assert_eq!(step(&mut pool, 0, 1), ["begin 1"]);
+        pool.stood_still(600_000);
+        assert!(step(&mut pool, 601_000, 1).is_empty());
+        assert_eq!(step(&mut pool, 601_001, 1), ["abandon 1", "crashed 1"]);
     }
 
     // C13.2

@@ -88,7 +88,7 @@ impl Thread {
                 }
             }
         }
-        self.finish();
+        self.finish(waiting);
     }
 
     fn now(&self) -> HubTime {
@@ -183,10 +183,10 @@ impl Thread {
         }
     }
 
-    fn finish(&mut self) {
+    /// Outcomes that a failed commit left waiting are applied with those that are still queued; everybody else is refused.
+    fn finish(&mut self, mut waiting: Waiting) {
         self.manages.close();
         self.admits.close();
-        let mut waiting = Waiting::default();
         self.drain(&mut waiting);
         refuse_with(&mut waiting, &Refusal::Stopping);
         let mut last = Batch { settles: std::mem::take(&mut waiting.batch.settles), ..Batch::default() };

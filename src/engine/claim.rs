@@ -49,12 +49,13 @@ impl Core {
             let no = self.hub.next_claim;
             self.hub.next_claim = ClaimNo(no.0 + 1);
             self.write_claim(txn, no, ClaimRow { key, alone: next.alone })?;
-            let generation = self.lanes.get(next.sub).map(|lane| lane.generation).unwrap_or_default();
+            let lane = self.lanes.get(next.sub);
+            let (generation, place) = lane.map(|lane| (lane.generation, lane.place)).unwrap_or_default();
             if next.probes {
                 self.lanes.begin_probe(next.sub, no);
             }
             let Next { from, alone, probes, .. } = next;
-            self.open.insert(no, OpenJob { key, from, alone, probes, generation, gone: false });
+            self.open.insert(no, OpenJob { key, from, alone, probes, generation, place, gone: false });
             claims.push(Claim {
                 no,
                 generation,

@@ -49,6 +49,8 @@ pub(super) struct OpenJob {
     pub(super) alone: bool,
     pub(super) probes: bool,
     pub(super) generation: Generation,
+    /// Stands for the place of its attempt.
+    pub(super) place: u64,
     /// Its row is no more, and it only holds its slot until the pool is done with it.
     pub(super) gone: bool,
 }

@@ -20,8 +20,8 @@ pub(super) struct Lane {
     pub(super) order: DeliveryOrder,
     pub(super) in_flight_max: u32,
     pub(super) generation: Generation,
-    /// Outcomes begun under an older one were of another destination.
-    pub(super) dest_since: Generation,
+    /// Stands for the place its events go to now: an attempt under way to another one says nothing about this one.
+    pub(super) place: u64,
     /// Enabled and active.
     pub(super) live: bool,
     /// Jobs never attempted, oldest first.
@@ -102,7 +102,7 @@ impl Lane {
             order: DeliveryOrder::Fifo,
             in_flight_max: 1,
             generation: Generation(0),
-            dest_since: Generation(0),
+            place: 0,
             live: false,
             queue: VecDeque::new(),
             retries: BTreeSet::new(),

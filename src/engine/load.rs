@@ -8,7 +8,7 @@ use super::lanes::Lanes;
 use crate::model::ids::{ClaimNo, Generation, LogNo, SubNo};
 use crate::model::job::{Cause, DeadReason, Job, JobKey};
 use crate::model::limits::{HOLD_MAX_MS, RETRY_STEP_MAX_MS};
-use crate::model::subscription::{DeliveryOrder, Subscription};
+use crate::model::subscription::{DeliveryOrder, Sink, Subscription};
 use crate::rules::breaker::Breaker;
 use crate::store::StoreError;
 use crate::store::rows::{ClaimRow, HubRow};
@@ -101,6 +101,7 @@ impl Core {
                 DeliveryOrder::Parallel => u32::from(subscription.spec.max_in_flight.max(1)),
             };
             lane.generation = subscription.generation;
+            lane.place = place_of(&subscription.spec.sink);
             lane.live = subscription.is_live();
             let limit = subscription.spec.rate_limit;
             let same = match (&lane.bucket, limit) {
@@ -220,6 +221,14 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// A number that stands for the place; in memory only.
+fn place_of(sink: &Sink) -> u64 {
+    let Sink::Webhook(webhook) = sink;
+    let mut hasher = std::hash::DefaultHasher::new();
+    std::hash::Hash::hash(&webhook.url, &mut hasher);
+    std::hash::Hasher::finish(&hasher)
 }
 
 /// Puts a job into the part of its lane where it belongs.

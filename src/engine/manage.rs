@@ -165,9 +165,6 @@ impl Core {
             if let Some(old) = old {
                 self.forget_dest(txn, old)?;
             }
-            if let Some(lane) = self.lanes.get_mut(after.no) {
-                lane.dest_since = after.generation;
-            }
         }
         if lifted {
             self.lift(txn, &after, now)?;

@@ -69,7 +69,15 @@ mod tests {
 
     fn open(log: u64) -> OpenJob {
         let key = JobKey { log: LogNo(log), sub: SubNo(1) };
-        OpenJob { key, from: Taken::Head, alone: false, probes: false, generation: Generation(1), gone: false }
+        OpenJob {
+            key,
+            from: Taken::Head,
+            alone: false,
+            probes: false,
+            generation: Generation(1),
+            place: 0,
+            gone: false,
+        }
     }
 
     fn logs(claims: &OpenClaims) -> Vec<(u64, u64)> {

@@ -75,9 +75,7 @@ impl Core {
                 }
                 counts.delivered += 1;
             }
-            Outcome::Failed { .. } | Outcome::Held { .. }
-                if self.is_of_an_older_destination(sub, settle.generation) =>
-            {
+            Outcome::Failed { .. } | Outcome::Held { .. } if self.is_of_an_older_destination(sub, open) => {
                 // What the old URL said is not about the new one: no step, no wait. That the worker lives is (C5.6).
                 if job.reclaims > 0 {
                     job.reclaims = 0;
@@ -187,7 +185,7 @@ impl Core {
     ) -> Result<(), StoreError> {
         let Some(lane) = self.lanes.get(settle.key.sub) else { return Ok(()) };
         let no = lane.dest;
-        if settle.generation < lane.dest_since && !open.probes {
+        if open.place != lane.place && !open.probes {
             return Ok(());
         }
         let policy = self.settings.breaker;
@@ -234,8 +232,8 @@ impl Core {
         own.map_or_else(|| self.settings.schedule.clone(), |own| Schedule::of(own, &self.settings.schedule))
     }
 
-    fn is_of_an_older_destination(&self, sub: SubNo, generation: Generation) -> bool {
-        self.lanes.get(sub).is_some_and(|lane| generation < lane.dest_since)
+    fn is_of_an_older_destination(&self, sub: SubNo, open: OpenJob) -> bool {
+        self.lanes.get(sub).is_some_and(|lane| lane.place != open.place)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Claims, attempts, and what a crash does to them, as C5 tells it.
 
 use super::breaker::BreakerModel;
+use super::manage::url;
 use super::{Answers, ClaimModel, Held, Model, State, Violation};
 use crate::hold;
 use streaming_hub::model::ids::{ClaimNo, Seq, SubNo};
@@ -48,8 +49,9 @@ impl Model {
             *breaker = BreakerModel::Probing { claim: no, cooling };
         }
         let changes = self.subs[&sub].changes;
+        let url = url(&self.subs[&sub].spec.sink);
         self.subs.get_mut(&sub).unwrap().taken.0 += 1;
-        self.claims.insert(no, ClaimModel { sub, seq, changes, alone, probes, handed_out, begun: false });
+        self.claims.insert(no, ClaimModel { sub, seq, changes, url, alone, probes, handed_out, begun: false });
         self.next_claim = self.next_claim.max(no.0 + 1);
     }
 

@@ -27,7 +27,6 @@ impl Model {
                     unmatched_from: None,
                     old_secret_until: None,
                     changes: 0,
-                    moved_at: 0,
                     hold_until: HubTime(0),
                     slow: false,
                     fill: None,
@@ -133,7 +132,6 @@ impl Model {
         after.started |= starts;
         if moved {
             self.end_probes_of(no, now);
-            after.moved_at = after.changes;
         }
         if lifted {
             after.hold_until = HubTime(0);

@@ -141,8 +141,6 @@ pub struct Sub {
     pub old_secret_until: Option<Timestamp>,
     /// Counts what every attempt begun later has to obey (C5.5).
     pub changes: u64,
-    /// Its count when the destination changed last.
-    pub moved_at: u64,
     pub hold_until: HubTime,
     pub slow: bool,
     /// What `start_from` still has to match.
@@ -211,8 +209,9 @@ pub enum State {
 pub struct ClaimModel {
     pub sub: SubNo,
     pub seq: Seq,
-    /// The subscription's count of changes when it was claimed.
+    /// The subscription's count of changes when it was claimed, and where its events went then.
     pub changes: u64,
+    pub url: String,
     pub alone: bool,
     pub probes: bool,
     /// Given to the pool; one that was not never is, and ends when the store is read again.

@@ -1,6 +1,7 @@
 //! Outcomes, as C5 to C7 and C9.6 tell it.
 
 use super::breaker::BreakerModel;
+use super::manage::url;
 use super::{Answers, ClaimModel, Model, State};
 use streaming_hub::model::attempt::ErrorClass;
 use streaming_hub::model::ids::{Seq, SubNo};
@@ -20,7 +21,7 @@ impl Model {
         let key = (claim.sub, claim.seq);
         let (moved, old) = {
             let sub = &self.subs[&claim.sub];
-            (sub.destination(), claim.changes < sub.moved_at)
+            (sub.destination(), claim.url != url(&sub.spec.sink))
         };
         if let Some(slow) = slow(&settle.outcome) {
             self.subs.get_mut(&claim.sub).unwrap().slow = slow;

@@ -191,3 +191,17 @@ fn a_breaker_ends_with_the_last_subscription_of_its_destination() {
     bench.change(1, AskChange::Spec { spec: Box::new(fifo("https://new.example/")), proven: true });
     assert!(Dump::of(&bench.disk).unwrap().breakers.is_empty());
 }
+
+// C5.5
+#[test]
+fn a_failure_of_the_old_destination_is_not_the_new_ones_after_the_store_was_opened_again() {
+    let mut bench = Bench::new(options());
+    bench.subscribe(1, fifo("https://old.example/"));
+    let claims = bench.admit("loan", 1).claims;
+    bench.change(1, AskChange::Spec { spec: Box::new(fifo("https://new.example/")), proven: true });
+    let now = bench.hub.clock.now(&bench.clocks);
+    bench.hub.engine.reopen(now).unwrap();
+    let applied = bench.settle(&claims[0], answer(500, 5));
+    assert_eq!(seqs(&applied), [1], "it goes to the new destination at once");
+    assert_eq!(applied.claims[0].job.steps_used, 0);
+}

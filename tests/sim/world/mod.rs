@@ -403,7 +403,10 @@ impl World {
             return Ok(());
         }
         let now = self.hub_now();
+        // A process that has just started, or opened its store again, has its first turn still to come.
+        let turn_is_due = hub.next_turn.is_some_and(|at| at <= self.clocks.now);
         if hub.is_idle(now)
+            && !turn_is_due
             && hub.stopping.is_none()
             && let Some(forgotten) = self.model.forgotten(now)
         {

@@ -125,8 +125,8 @@ impl Dialler {
         if let (true, Some(blocked)) = (targets.is_empty(), forbidden) {
             return Err(blocked);
         }
-        let connecting = tokio::time::timeout_at(deadline.at(), connect(targets)).await;
-        let tcp = connecting.map_err(|_| DialError::ConnectTimeout)?.map_err(DialError::Connect)?;
+        let connecting = deadline.bound(connect(targets)).await;
+        let tcp = connecting.ok_or(DialError::ConnectTimeout)?.map_err(DialError::Connect)?;
         let peer = tcp.peer_addr().map_err(DialError::Connect)?;
         // The address is one that was judged above: whatever the socket may say, it is judged as what it is.
         judge(peer.ip())?;
@@ -135,8 +135,8 @@ impl Dialler {
             Security::Tls { alpn, identity } => {
                 let connector = self.tls.connector(alpn, identity).map_err(DialError::TlsSetup)?;
                 let handshake = connector.connect(server_name(place.host)?, tcp);
-                let shaken = tokio::time::timeout_at(deadline.at(), handshake).await;
-                Stream::Tls(Box::new(shaken.map_err(|_| DialError::ConnectTimeout)?.map_err(DialError::Tls)?))
+                let shaken = deadline.bound(handshake).await;
+                Stream::Tls(Box::new(shaken.ok_or(DialError::ConnectTimeout)?.map_err(DialError::Tls)?))
             }
         };
         Ok(Conn { stream, peer })
@@ -146,9 +146,9 @@ impl Dialler {
         match host {
             TargetHost::Ip(ip) => Ok(vec![*ip]),
             TargetHost::Name(name) => {
-                let looking = tokio::time::timeout_at(deadline.at(), self.resolver.resolve(name)).await;
+                let looking = deadline.bound(self.resolver.resolve(name)).await;
                 let mut found = Vec::with_capacity(2);
-                for ip in looking.map_err(|_| ResolveError::TimedOut)?? {
+                for ip in looking.ok_or(ResolveError::TimedOut)?? {
                     if found.len() == ADDRESSES_USED {
                         break;
                     }

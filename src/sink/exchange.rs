@@ -116,8 +116,8 @@ impl Http1 {
         self.reusable = false;
         let before = self.meter.received();
         self.meter.allow(AROUND_HEAD_BYTES);
-        let response = tokio::time::timeout_at(deadline.at(), self.head(request)).await;
-        let response = response.map_err(|_| TIMEOUT)?.map_err(|error| match error {
+        let response = deadline.bound(self.head(request)).await;
+        let response = response.ok_or(TIMEOUT)?.map_err(|error| match error {
             Some(error) => broken(&error, &self.meter, before),
             None => Broken { class: ErrorClass::Reset, unanswered: self.meter.received() == before },
         })?;
@@ -204,7 +204,7 @@ impl Http2 {
             .max_header_list_size(ANSWER_HEAD_BYTES as u32)
             .max_frame_size(Some(16 << 10))
             .handshake(TokioIo::new(Metered::new(conn.stream, meter.clone())));
-        let opened = tokio::time::timeout_at(deadline.at(), opening).await.map_err(|_| TIMEOUT)?;
+        let opened = deadline.bound(opening).await.ok_or(TIMEOUT)?;
         let (send, driver) = opened.map_err(|error| broken(&error, &meter, 0))?;
         hyper::rt::Executor::execute(&Tasks(over.clone()), async move {
             // Its error has gone to the requests that it broke.
@@ -251,9 +251,9 @@ impl Http2 {
         let before = self.meter.received();
         self.meter.allow_more(AROUND_ANSWER_BYTES, SAVED_UP_BYTES);
         let sending = self.send.clone().send_request(request);
-        let response = match tokio::time::timeout_at(deadline.at(), sending).await {
-            Ok(response) => response.map_err(|error| broken(&error, &self.meter, before))?,
-            Err(_) => {
+        let response = match deadline.bound(sending).await {
+            Some(response) => response.map_err(|error| broken(&error, &self.meter, before))?,
+            None => {
                 // Not a byte in all that time: the peer may be gone without a word, and the next attempt must not wait for it too.
                 self.silent.fetch_or(self.meter.received() == before, Relaxed);
                 return Err(TIMEOUT);

@@ -128,8 +128,7 @@ impl Webhook {
     async fn connect(&self, call: &Call<'_>) -> Result<Lease, ErrorClass> {
         let key = &call.route.key;
         let Some(gate) = self.pool.gate(key) else { return self.dial(call).await };
-        let waiting = tokio::time::timeout_at(call.deadline.at(), gate.lock()).await;
-        let _dialling = waiting.map_err(|_| ErrorClass::ConnectTimeout)?;
+        let _dialling = call.deadline.bound(gate.lock()).await.ok_or(ErrorClass::ConnectTimeout)?;
         match self.pool.take(key, Instant::now()) {
             Some(lease) => Ok(lease),
             None => self.dial(call).await,

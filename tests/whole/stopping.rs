@@ -112,6 +112,26 @@ fn two_signals_stop_at_once() {
     scene.nothing_was_lost();
 }
 
+// C5.6, C9.5: what was answered while the hub stood still was answered, though every deadline has passed meanwhile
+#[test]
+fn a_frozen_process_repeats_nothing() {
+    let _alone = alone();
+    let scene = Scene::new(&["lender"], PARTITIONS, &[("ATTEMPT_TIMEOUT", "1s")]);
+    let mut load = scene.load(10_000, TENANTS, PARTITIONS);
+    load.transaction = 50;
+    scene.subscribe(&load.tenant_names());
+    let loading = load.start(scene.folder());
+    for reached in [1_000, 4_000, 7_000] {
+        scene.delivered(reached);
+        scene.hub.freeze(Duration::from_secs(3));
+    }
+    let manifest = loading.finish();
+    scene.delivered(manifest.committed.len());
+    scene.settled();
+    scene.each_once(&manifest, "frozen three times");
+    scene.nothing_was_lost();
+}
+
 // C13.5
 #[test]
 fn second_process_is_refused() {

@@ -54,6 +54,56 @@ fn kafka_down_then_up() {
     scene.nothing_was_lost();
 }
 
+// C1.6, C1.7
+#[test]
+fn a_broker_dies_and_comes_back() {
+    let _alone = alone();
+    let scene = Scene::replicated(&["lender"], 6, 3, &[]);
+    let mut load = scene.load(20_000, 40, 6);
+    // For longer than it takes to notice that a broker is gone, and to move its partitions.
+    (load.rate, load.transaction, load.abort_every, load.compression) = (1_000, 20, 9, "mixed");
+    scene.subscribe(&load.tenant_names());
+    let loading = load.start(scene.folder());
+    scene.delivered(2_000);
+    services(&["broker-kill", "2"]);
+    let back = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scene.delivered(10_000)));
+    services(&["broker-start", "2"]);
+    back.unwrap_or_else(|why| std::panic::resume_unwind(why));
+    let manifest = loading.finish();
+    scene.delivered(manifest.committed.len());
+    produce(&["wait-isr", &scene.topics[0]], "");
+    scene.settled();
+    scene.each_once(&manifest, "with a broker killed and back");
+    scene.nothing_was_lost();
+}
+
+// C5.5, C6.1, C7.2
+#[test]
+fn a_receiver_goes_away_and_comes_back() {
+    let _alone = alone();
+    let settings = [("BREAKER_COOLING", "1s"), ("BREAKER_COOLING_MAX", "2s")];
+    let mut scene = Scene::new(&["lender"], 2, &settings);
+    let mut load = scene.load(2_000, 20, 2);
+    load.rate = 400;
+    let steps = json!({ "delivery_order": "strict", "retry_schedule": ["0s", "1s", "1s", "1s", "1s", "1s", "1s", "1s", "1s", "1s"] });
+    scene.subscribe_as(&load.tenant_names(), &steps);
+    let loading = load.start(scene.folder());
+    scene.delivered(500);
+    scene.receiver.go_away();
+    let away = scene.receiver.count();
+    let api = scene.hub.api();
+    let open = || api.metric("streaming_hub_breakers_open") >= 10.0;
+    until_true("the breakers open", Duration::from_secs(60), open);
+    scene.receiver.come_back();
+    let manifest = loading.finish();
+    scene.delivered(manifest.committed.len());
+    scene.settled();
+    // One of a lane may have been received with its answer cut off.
+    judge(&manifest, &scene.receiver, &[away]).0.none("with a receiver that was away");
+    scene.nothing_was_lost();
+    assert_eq!(api.metric("streaming_hub_breakers_open"), 0.0);
+}
+
 fn sorted(mut events: Vec<u128>) -> Vec<u128> {
     events.sort_unstable();
     events

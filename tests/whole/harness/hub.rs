@@ -116,8 +116,19 @@ impl Hub {
 
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Lets it stand still, as a stopped machine does, for so long.
+    pub(crate) fn freeze(&self, pause: Duration) {
+        self.signal(Signal::STOP);
+        std::thread::sleep(pause);
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(self.process.as_ref().expect("the hub runs"));
-        kill_process(pid, Signal::TERM).unwrap();
+        kill_process(pid, signal).unwrap();
     }
 
     /// Waits for its end.

@@ -29,12 +29,12 @@ pub(crate) fn services(args: &[&str]) {
     run(command, "");
 }
 
-/// Makes topics, each with so many partitions.
-pub(crate) fn create_topics(names: &[String], partitions: u32) {
+/// Makes topics, each with so many partitions on so many brokers.
+pub(crate) fn create_topics(names: &[String], partitions: u32, replicas: u32) {
     let mut args = vec!["create-topic"];
     args.extend(names.iter().map(String::as_str));
-    let partitions = partitions.to_string();
-    args.extend(["--partitions", &partitions]);
+    let (partitions, replicas) = (partitions.to_string(), replicas.to_string());
+    args.extend(["--partitions", &partitions, "--replication", &replicas]);
     produce(&args, "");
 }
 

@@ -103,11 +103,27 @@ impl Receiver {
             probes: 0,
             connections: 0,
         }));
-        let port = super::free_port();
-        let listener = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+        let (port, stop) = (super::free_port(), CancellationToken::new());
+        let mut receiver = Self { port, shared, stop, thread: None };
+        receiver.come_back();
+        receiver
+    }
+
+    /// Closes everything: connections break, and new ones are refused.
+    pub(crate) fn go_away(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.with(|shared| shared.connections = 0);
+    }
+
+    /// Listens again.
+    pub(crate) fn come_back(&mut self) {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", self.port)).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let stop = CancellationToken::new();
-        let (told, stopped) = (shared.clone(), stop.clone());
+        self.stop = CancellationToken::new();
+        let (told, stopped) = (self.shared.clone(), self.stop.clone());
         let thread = std::thread::Builder::new().name("receiver".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -118,7 +134,7 @@ impl Receiver {
                 }
             });
         });
-        Self { port, shared, stop, thread: Some(thread.unwrap()) }
+        self.thread = Some(thread.unwrap());
     }
 
     /// Where it listens on loopback.
@@ -206,10 +222,7 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.stop.cancel();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.go_away();
     }
 }
 

@@ -26,16 +26,25 @@ pub(crate) struct Scene {
 impl Scene {
     /// A hub that runs, over topics of so many partitions each.
     pub(crate) fn new(topics: &[&str], partitions: u32, settings: &[(&str, &str)]) -> Self {
-        let mut scene = Self::stopped(topics, partitions, settings);
+        Self::replicated(topics, partitions, 1, settings)
+    }
+
+    /// The same with topics that so many brokers hold.
+    pub(crate) fn replicated(topics: &[&str], partitions: u32, replicas: u32, settings: &[(&str, &str)]) -> Self {
+        let mut scene = Self::made(topics, partitions, replicas, settings);
         scene.hub.start();
         scene
     }
 
-    /// The same, and the hub does not run yet.
+    /// A hub that does not run yet.
     pub(crate) fn stopped(topics: &[&str], partitions: u32, settings: &[(&str, &str)]) -> Self {
+        Self::made(topics, partitions, 1, settings)
+    }
+
+    fn made(topics: &[&str], partitions: u32, replicas: u32, settings: &[(&str, &str)]) -> Self {
         let prefix = own_prefix();
         let topics: Vec<String> = topics.iter().map(|topic| format!("{prefix}{topic}")).collect();
-        kafka::create_topics(&topics, partitions);
+        kafka::create_topics(&topics, partitions, replicas);
         let receiver = Receiver::start();
         let mut hub = Hub::new(receiver.port(), settings);
         hub.set("KAFKA_BROKERS", &kafka::brokers());

@@ -178,7 +178,9 @@ impl Hub {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(binary());
+        // It ends with the test that started it, also when that is killed.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(binary());
         // Nothing of the caller's environment is a setting of this hub.
         command.args(args).env_clear().envs(&self.settings);
         command.envs(std::env::vars().filter(|(name, _)| name == "PATH" || name.starts_with("MALLOC_")));

@@ -11,7 +11,7 @@ use crate::model::ids::{ClaimNo, Generation, SubNo};
 use crate::model::job::{Claim, Outcome};
 use crate::sink::Sinks;
 use crate::store::StoreError;
-use crate::store::view::Reader;
+use crate::store::view::{Reader, StoredEvent};
 use crate::time::{Clock, HubClock, millis};
 use crate::writer::Writer;
 use pool::{Generations, Pool, PoolSettings, Step};
@@ -60,7 +60,7 @@ pub struct Dispatch {
 }
 
 enum Told {
-    Loaded(Vec<(Claim, Option<Arc<Event>>)>),
+    Loaded(Vec<(Read, Claim)>),
     Ended(ClaimNo, Outcome),
 }
 
@@ -166,32 +166,56 @@ impl Dispatch {
     fn load(&self, claims: Vec<Claim>, tell: mpsc::UnboundedSender<Told>) {
         let reader = self.reader.clone();
         tokio::task::spawn_blocking(move || {
-            let view = reader.view();
-            let load = |claim: Claim| {
-                let stored = view.as_ref().map(|view| view.event_at(claim.job.key.log));
-                let event = match stored {
-                    Ok(Ok(stored)) => stored.map(|stored| Arc::new(stored.event)),
-                    Ok(Err(error)) => unreadable(&error),
-                    Err(error) => unreadable(error),
-                };
-                (claim, event)
+            let view = guarded(|| reader.view());
+            let read = |claim: &Claim| match &view {
+                Some(Ok(view)) => guarded(|| view.event_at(claim.job.key.log)).map_or(Read::Crashed, found),
+                Some(Err(error)) => unreadable(error),
+                None => Read::Crashed,
             };
-            let _ = tell.send(Told::Loaded(claims.into_iter().map(load).collect()));
+            let all = claims.into_iter().map(|claim| (read(&claim), claim)).collect();
+            let _ = tell.send(Told::Loaded(all));
         });
     }
 }
 
+/// What came of reading a claim's event.
+enum Read {
+    Event(Arc<Event>),
+    /// Not stored any more, or not to be had now: it goes back unattempted.
+    Nothing,
+    /// The worker panicked over it.
+    Crashed,
+}
+
+/// A panic over one event ends here: every claim of the batch still gets its word (C5.6).
+fn guarded<T>(read: impl FnOnce() -> T) -> Option<T> {
+    // Nothing that a panic could leave half changed is used again: a snapshot is only read.
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).ok()
+}
+
+fn found(stored: Result<Option<StoredEvent>, StoreError>) -> Read {
+    match stored {
+        Ok(Some(stored)) => Read::Event(Arc::new(stored.event)),
+        Ok(None) => Read::Nothing,
+        Err(error) => unreadable(&error),
+    }
+}
+
 /// It goes back unattempted and is claimed again; the writer says what is wrong with the store.
-fn unreadable(error: &StoreError) -> Option<Arc<Event>> {
+fn unreadable(error: &StoreError) -> Read {
     tracing::debug!(%error, "an event could not be loaded for its attempt");
-    None
+    Read::Nothing
 }
 
 fn hear(pool: &mut Pool, tasks: &mut HashMap<ClaimNo, AbortHandle>, word: Told, steps: &mut Vec<Step>) {
     match word {
         Told::Loaded(all) => {
-            for (claim, event) in all {
-                pool.loaded(claim, event, steps);
+            for (read, claim) in all {
+                match read {
+                    Read::Event(event) => pool.loaded(claim, Some(event), steps),
+                    Read::Nothing => pool.loaded(claim, None, steps),
+                    Read::Crashed => pool.load_crashed(&claim, steps),
+                }
             }
         }
         Told::Ended(no, outcome) => {
@@ -226,5 +250,18 @@ impl Drop for Word {
         if let Some(tell) = self.tell.take() {
             let _ = tell.send(Told::Ended(self.claim, Outcome::Crashed));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // C5.6
+    #[test]
+    fn a_panic_over_one_event_is_that_event_s_own() {
+        let reads: Vec<_> = (0..3).map(|no| guarded(|| if no == 1 { panic!("planted") } else { no })).collect();
+        assert_eq!(reads, [Some(0), None, Some(2)]);
+        assert!(matches!(guarded(|| Err(StoreError::Closed)).map_or(Read::Crashed, found), Read::Nothing));
     }
 }

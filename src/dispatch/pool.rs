@@ -90,6 +90,12 @@ impl Pool {
         }
     }
 
+    /// The worker crashed over a claim's event: the job is reclaimed, and counted (C5.6).
+    pub fn load_crashed(&mut self, claim: &Claim, steps: &mut Vec<Step>) {
+        self.loading -= 1;
+        steps.push(Step::Settle(settle(claim, Outcome::Crashed)));
+    }
+
     /// An attempt ended.
     pub fn ended(&mut self, claim: ClaimNo, outcome: Outcome, steps: &mut Vec<Step>) {
         // One whose lease ran out was settled then.
@@ -271,6 +277,20 @@ mod tests {
         let mut steps = Vec::new();
         pool.loaded(claim(1, None), None, &mut steps);
         assert_eq!(steps.iter().map(show).collect::<Vec<_>>(), ["release 1"]);
+        assert_eq!(step(&mut pool, 0, 1), ["load 3"]);
+    }
+
+    // C5.6
+    #[test]
+    fn a_crash_while_loading_settles_the_claim_and_frees_its_place() {
+        let mut pool = pool();
+        for no in 1..=3 {
+            pool.take(claim(no, None));
+        }
+        assert_eq!(step(&mut pool, 0, 1), ["load 1", "load 2"]);
+        let mut steps = Vec::new();
+        pool.load_crashed(&claim(1, None), &mut steps);
+        assert_eq!(steps.iter().map(show).collect::<Vec<_>>(), ["crashed 1"]);
         assert_eq!(step(&mut pool, 0, 1), ["load 3"]);
     }
 

@@ -2,30 +2,86 @@
 
 use crate::measure::{Spread, rounded};
 use serde_json::{Value, json};
+use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Writes of 4 KiB, each made durable.
 const SYNCS: usize = 400;
 
-/// How long the disk takes to make 4 KiB durable, in milliseconds: overwritten in place, as a store's pages are.
+/// Between two probes while something else is measured: few enough to take nothing from it.
+const PROBE_EVERY: Duration = Duration::from_millis(50);
+
+/// How long the disk takes to make 4 KiB durable, in milliseconds, while nothing else is measured.
 pub(crate) fn disk(folder: &Path) -> Value {
-    let mut file = tempfile::tempfile_in(folder).unwrap();
-    let page = [7u8; 4096];
-    for _ in 0..64 {
-        file.write_all(&page).unwrap();
+    let mut probe = Probe::new(folder);
+    json!({ "fsync_ms": Spread::of((0..SYNCS).map(|_| probe.sync()).collect()).json() })
+}
+
+/// A file whose pages are overwritten in place, as a store's are.
+struct Probe {
+    file: File,
+    next: u64,
+}
+
+impl Probe {
+    const PAGE: [u8; 4096] = [7; 4096];
+    const PAGES: u64 = 64;
+
+    fn new(folder: &Path) -> Self {
+        let mut file = tempfile::tempfile_in(folder).unwrap();
+        for _ in 0..Self::PAGES {
+            file.write_all(&Self::PAGE).unwrap();
+        }
+        file.sync_all().unwrap();
+        Self { file, next: 0 }
     }
-    file.sync_all().unwrap();
-    let mut took = Vec::with_capacity(SYNCS);
-    for at in 0..SYNCS {
-        file.seek(SeekFrom::Start((at as u64 % 64) * 4096)).unwrap();
+
+    /// Milliseconds that one page took.
+    fn sync(&mut self) -> f64 {
+        self.file.seek(SeekFrom::Start(self.next % Self::PAGES * Self::PAGE.len() as u64)).unwrap();
+        self.next += 1;
         let began = Instant::now();
-        file.write_all(&page).unwrap();
-        file.sync_data().unwrap();
-        took.push(began.elapsed().as_secs_f64() * 1000.0);
+        self.file.write_all(&Self::PAGE).unwrap();
+        self.file.sync_data().unwrap();
+        began.elapsed().as_secs_f64() * 1000.0
     }
-    json!({ "fsync_ms": Spread::of(took).json() })
+}
+
+/// The disk while something else is measured: what the hub's own syncs have to share it with (a broker's log that is written back).
+pub(crate) struct DiskMeanwhile {
+    stop: Sender<()>,
+    probing: JoinHandle<Vec<f64>>,
+}
+
+impl DiskMeanwhile {
+    /// Probes from now on, on a file of its own.
+    pub(crate) fn watch(folder: &Path) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let mut probe = Probe::new(folder);
+        let probing = std::thread::spawn(move || {
+            let mut took = Vec::new();
+            while stopped.recv_timeout(PROBE_EVERY) == Err(RecvTimeoutError::Timeout) {
+                took.push(probe.sync());
+            }
+            took
+        });
+        Self { stop, probing }
+    }
+
+    /// What was seen.
+    pub(crate) fn end(self) -> Value {
+        drop(self.stop);
+        Spread::of(self.probing.join().unwrap()).json()
+    }
+}
+
+/// Writes back what programs wrote and nobody made durable (a broker's log), so that the next figures do not pay for it.
+pub(crate) fn write_back() {
+    assert!(std::process::Command::new("sync").status().unwrap().success());
 }
 
 /// Of the last minute, five, and fifteen.

@@ -13,9 +13,10 @@
 //! | `backlog` | memory with a million jobs waiting, and the restart with them |
 //! | `reopen` | a store of 2 GB after `kill -9`: serving again, in flight again, and latency over such a store |
 //!
-//! Without a scenario: the first four. Sizes: `E2E_EVENTS` (200,000), `E2E_RATES` (50,2000,4000), `E2E_SECONDS` (20), `E2E_BACKLOG`
-//! (1,000,000), `E2E_STORE_MB` (2,000). The hub's CPU is what the kernel counts for its process; rates depend on what else runs, so the
-//! load average and the idle share of the machine stand beside them.
+//! Without a scenario: the first four. Sizes: `E2E_EVENTS` (200,000), `E2E_RATES` (50,2000,4000), `E2E_SECONDS` (20), `E2E_WARM`
+//! (200,000 events before latencies are measured), `E2E_BACKLOG` (1,000,000), `E2E_STORE_MB` (2,000). The hub's CPU is what the kernel
+//! counts for its process; rates depend on what else runs, so the load average and the idle share of the machine stand beside them, and
+//! beside a latency what a sync of the disk took meanwhile: brokers and hub share it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

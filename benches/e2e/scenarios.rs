@@ -4,6 +4,7 @@ use crate::harness::hub::Usage;
 use crate::harness::receiver::Meets;
 use crate::harness::scene::Scene;
 use crate::harness::{until, until_true};
+use crate::machine::{DiskMeanwhile, write_back};
 use crate::measure::{Rising, allocated, latencies, megabytes, rounded, used};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -13,6 +14,8 @@ const TOPICS: [&str; 3] = ["lender", "midaz", "consignado"];
 /// Of each topic: 12 in all.
 const PARTITIONS: u32 = 4;
 const TENANTS: u32 = 200;
+/// What the hub itself tells of where the time goes.
+const HISTOGRAMS: [&str; 3] = ["commit_duration", "accept_to_first_attempt", "attempt_duration"];
 const LONG: Duration = Duration::from_secs(1800);
 
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -87,6 +90,10 @@ pub(crate) fn deliver() -> Value {
 pub(crate) fn latency() -> Value {
     let scene = subscribed(&[]);
     scene.receiver.look_at_one_in(100);
+    // A broker that has just started still compiles its own code: milliseconds that are not the hub's.
+    let warm = scene.load(number("E2E_WARM", 200_000), TENANTS, PARTITIONS).run(scene.folder());
+    scene.delivered(warm.committed.len());
+    write_back();
     let rates = std::env::var("E2E_RATES").unwrap_or("50,2000,4000".to_owned());
     let mut figures = json!({});
     for rate in rates.split(',').map(|rate| rate.parse::<u32>().unwrap()) {
@@ -97,18 +104,45 @@ pub(crate) fn latency() -> Value {
 
 fn latency_at(scene: &Scene, rate: u32) -> Value {
     let mut load = scene.load(u64::from(rate) * number("E2E_SECONDS", 20), TENANTS, PARTITIONS);
-    (load.rate, load.linger_ms, load.seed) = (rate, 0, u64::from(rate));
+    // At a low rate a producer that waits for company would be most of the figure; at a high one its library's own wait of 5 ms is what
+    // producers do, and spares the broker a request a record.
+    let linger_ms = if rate <= 100 { 0 } else { 5 };
+    (load.rate, load.linger_ms, load.seed) = (rate, linger_ms, u64::from(rate));
     let first = scene.receiver.count();
+    let told = HISTOGRAMS.map(|what| up_to(scene, what));
+    let disk = DiskMeanwhile::watch(scene.folder());
     let before = Usage::of(scene.hub.pid());
     let manifest = load.run(scene.folder());
     scene.delivered(first + manifest.committed.len());
     let after = Usage::of(scene.hub.pid());
+    let disk = disk.end();
     let arrivals = scene.receiver.arrivals_from(first);
     // The first second opens connections.
     let mut figures = used(before, after, load.events);
     figures["latency_ms"] = latencies(&arrivals[rate as usize..]).json();
+    figures["fsync_ms_meanwhile"] = disk;
+    for (what, before) in HISTOGRAMS.iter().zip(&told) {
+        figures[format!("{what}_up_to_seconds")] = added(before, &up_to(scene, what));
+    }
     figures["load"] = manifest.told;
     figures
+}
+
+/// A histogram of the hub's: how many took at most so many seconds, for each bound.
+fn up_to(scene: &Scene, what: &str) -> Vec<(String, f64)> {
+    let text = scene.hub.api().metrics();
+    let of_line = |line: &str| {
+        let rest = line.strip_prefix("streaming_hub_")?.strip_prefix(what)?;
+        let (bound, count) = rest.strip_prefix("_seconds_bucket{le=\"")?.split_once("\"} ")?;
+        Some((bound.to_owned(), count.parse().ok()?))
+    };
+    text.lines().filter_map(of_line).collect()
+}
+
+/// What a histogram gained, bucket by bucket.
+fn added(before: &[(String, f64)], after: &[(String, f64)]) -> Value {
+    let gained = before.iter().zip(after).map(|((bound, had), (_, has))| (bound.clone(), json!(has - had)));
+    Value::Object(gained.collect())
 }
 
 /// Every subscription is told to wait for an hour, and a million events come.
@@ -154,6 +188,7 @@ pub(crate) fn reopen() -> Value {
     let load = scene.load(4_000, TENANTS, PARTITIONS);
     scene.subscribe(&load.tenant_names());
     let mut figures = json!({ "store_mb": megabytes(allocated(&store)), "events": events });
+    write_back();
     figures["latency_at_50_per_second"] = latency_at(&scene, 50);
     scene.receiver.meet_all(Meets::Silence);
     let first = scene.receiver.count();

@@ -89,11 +89,16 @@ impl Api {
 
     /// The sum of a metric over its labels.
     pub(crate) fn metric(&self, name: &str) -> f64 {
-        let (status, text) = self.open("/metrics").expect("the hub answers");
-        assert_eq!(status, 200);
-        let text = String::from_utf8(text).unwrap();
+        let text = self.metrics();
         let of_it = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{']));
         text.lines().filter(of_it).map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+    }
+
+    /// All metrics as text.
+    pub(crate) fn metrics(&self) -> String {
+        let (status, text) = self.open("/metrics").expect("the hub answers");
+        assert_eq!(status, 200);
+        String::from_utf8(text).unwrap()
     }
 
     fn open(&self, path: &str) -> Option<(u16, Vec<u8>)> {

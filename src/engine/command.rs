@@ -263,6 +263,8 @@ pub struct HubState {
     pub unfinished: u64,
     /// Jobs claimed now.
     pub in_flight: u64,
+    /// Of the jobs that wait, those in memory; the others wait in the store only.
+    pub in_memory: u64,
     /// Subscriptions.
     pub subscriptions: u64,
     /// Breakers that are not closed.
@@ -299,8 +301,8 @@ pub enum Refusal {
         /// What is stored.
         stored: Option<i64>,
     },
-    /// Jobs in memory have reached `PENDING_IN_MEMORY_MAX`: ingest waits.
-    #[error("too many jobs are waiting; ingest stops until some are delivered")]
+    /// As many jobs as may be in memory (`PENDING_IN_MEMORY_MAX`) wait for another attempt: no dead letter is sent again meanwhile.
+    #[error("too many jobs wait for another attempt; send no dead letters again until some of them have ended")]
     BacklogFull,
     /// Writes are suspended: the store failed, or the disk is full (C13.4). Whether this command was stored is not known.
     #[error("the store is suspended: {0}")]

@@ -39,6 +39,8 @@ pub(super) struct Core {
     claiming: bool,
     #[cfg(feature = "planted-bugs")]
     pub(super) unwritten_claims: Vec<(ClaimNo, crate::store::rows::ClaimRow)>,
+    #[cfg(feature = "planted-bugs")]
+    pub(super) ends: super::planted::Ends,
 }
 
 /// A claimed job.
@@ -59,7 +61,10 @@ pub(super) struct OpenJob {
 #[derive(Debug)]
 pub(super) struct Doomed {
     pub(super) sub: SubNo,
+    /// Its jobs that were in memory.
     pub(super) logs: Vec<LogNo>,
+    /// From here on there may be more of its jobs.
+    pub(super) from: Option<LogNo>,
 }
 
 /// What is shown to readers once the commit stands.
@@ -87,6 +92,7 @@ impl Effects {
 impl Core {
     pub(super) fn new(settings: EngineSettings, entropy: Entropy, hub: HubRow) -> Self {
         let recent = Recent::new(settings.recent_bytes);
+        let lanes = Lanes::new(settings.pending_max);
         Self {
             settings,
             entropy,
@@ -96,7 +102,7 @@ impl Core {
             sub_numbers: HashMap::new(),
             keys: BTreeMap::new(),
             matcher: Matcher::default(),
-            lanes: Lanes::default(),
+            lanes,
             open: OpenClaims::default(),
             fills: BTreeMap::new(),
             doomed: VecDeque::new(),
@@ -105,6 +111,8 @@ impl Core {
             claiming: true,
             #[cfg(feature = "planted-bugs")]
             unwritten_claims: Vec::new(),
+            #[cfg(feature = "planted-bugs")]
+            ends: super::planted::Ends::default(),
         }
     }
 
@@ -133,12 +141,15 @@ impl Core {
         applied.more = self.bulk(txn, now)?;
         if self.claiming {
             applied.more |= self.claim(txn, now, &mut applied.claims, &mut applied.counts)?;
+            applied.more |= self.lanes.refill_from().is_some();
         }
         self.tenants.flush(txn)?;
         if txn.changed() {
             self.hub.hub_time = now;
             txn.put_hub_row(&self.hub)?;
         }
+        #[cfg(feature = "planted-bugs")]
+        self.ends.committed(self.hub.next_log);
         // Timers are for claims: who claims nothing any more would be woken for nothing, again and again.
         applied.wake_at = if self.claiming { self.lanes.next_timer() } else { None };
         Ok(applied)
@@ -146,6 +157,9 @@ impl Core {
 
     fn bulk(&mut self, txn: &mut Txn<'_>, now: HubTime) -> Result<bool, StoreError> {
         self.fill_some(txn, now)?;
+        if self.claiming {
+            self.refill_some(txn, now)?;
+        }
         self.bury_some(txn)?;
         self.sweep(txn, now)?;
         // A fill that has to wait is looked at with whatever is settled: asking for another turn would only turn in circles.
@@ -204,6 +218,7 @@ impl Core {
         Ok(HubState {
             unfinished: self.lanes.pending() as u64 + u64::from(self.lanes.open()),
             in_flight: u64::from(self.lanes.open()),
+            in_memory: self.lanes.in_memory() as u64,
             subscriptions: self.subs.len() as u64,
             breakers_open: self.lanes.breakers_open(),
             oldest_waiting,

@@ -1,10 +1,12 @@
 //! One subscription's waiting jobs, in order, and what keeps them waiting.
 //!
-//! Invariant: a job that is waiting stands in exactly one of `queue`, `fill`, `retries` and `due`; a claimed one in none of them.
+//! Invariant: a job that is waiting stands in exactly one of `queue`, `rest`, `fill`, `retries` and `due`; a claimed one in none of them.
 
-use super::lanes::DestNo;
+use super::lanes::{DestNo, Rest};
+use super::ring::Pace;
 use crate::model::ids::{Generation, LogNo, TenantNo};
 use crate::model::job::Cause;
+use crate::model::limits::LANE_HEAD_JOBS;
 use crate::model::subscription::DeliveryOrder;
 use crate::time::HubTime;
 use std::collections::{BTreeSet, VecDeque};
@@ -26,6 +28,8 @@ pub(super) struct Lane {
     pub(super) live: bool,
     /// Jobs never attempted, oldest first.
     pub(super) queue: VecDeque<LogNo>,
+    /// Those that follow on them and are not in memory.
+    pub(super) rest: Option<Rest>,
     /// Jobs that wait for their time.
     pub(super) retries: BTreeSet<(HubTime, LogNo)>,
     /// Jobs whose time has come; the lower seq first.
@@ -36,13 +40,15 @@ pub(super) struct Lane {
     pub(super) redriven: BTreeSet<LogNo>,
     /// Older events are still being filled in (C4.8): these come first, and the queue waits until there are no more.
     pub(super) fill: Option<VecDeque<LogNo>>,
+    /// It has more failed jobs than its share of the memory: no first attempts until it has fewer.
+    pub(super) crowded: bool,
     pub(super) open: u32,
     pub(super) hold_until: HubTime,
     /// The head is not due before this (first step of the schedule, rate limit).
     pub(super) not_before: HubTime,
     pub(super) bucket: Option<Bucket>,
-    /// Its last attempt failed or took more than a second (C5.5).
-    pub(super) slow: bool,
+    /// How its attempts go (C5.5).
+    pub(super) pace: Pace,
     /// Due retries and the lane's head take turns (C5.4).
     pub(super) retry_next: bool,
     /// Stands in a ring.
@@ -105,16 +111,18 @@ impl Lane {
             place: 0,
             live: false,
             queue: VecDeque::new(),
+            rest: None,
             retries: BTreeSet::new(),
             due: BTreeSet::new(),
             suspects: BTreeSet::new(),
             redriven: BTreeSet::new(),
             fill: None,
+            crowded: false,
             open: 0,
             hold_until: HubTime(0),
             not_before: HubTime(0),
             bucket: None,
-            slow: false,
+            pace: Pace::Unknown,
             retry_next: false,
             in_ring: false,
             timer: None,
@@ -123,14 +131,17 @@ impl Lane {
 
     /// Jobs waiting.
     pub(super) fn waiting(&self) -> usize {
-        self.queue.len() + self.retries.len() + self.due.len() + self.fill.as_ref().map_or(0, VecDeque::len)
+        let filled = self.fill.as_ref().map_or(0, VecDeque::len);
+        let rest = self.rest.map_or(0, |rest| rest.jobs);
+        self.queue.len() + rest + self.retries.len() + self.due.len() + filled
     }
 
-    /// Its oldest waiting job, by log number.
+    /// Its oldest waiting job, by log number; of one that is not in memory, a number that is not above it.
     pub(super) fn oldest(&self) -> Option<LogNo> {
         let filled = self.fill.as_ref().and_then(|fill| fill.front()).copied();
         let retry = self.retries.iter().map(|(_, log)| *log).min();
-        [self.queue.front().copied(), self.due.first().copied(), retry, filled].into_iter().flatten().min()
+        let rest = self.rest.map(|rest| rest.from);
+        [self.queue.front().copied(), rest, self.due.first().copied(), retry, filled].into_iter().flatten().min()
     }
 
     /// The jobs never attempted whose turn it is: the filled ones as long as older events are filled in.
@@ -140,12 +151,17 @@ impl Lane {
 
     fn has_head(&self) -> bool {
         let held = self.order == DeliveryOrder::Strict && self.has_failed_ones();
-        !held && !self.fill.as_ref().unwrap_or(&self.queue).is_empty()
+        !held && !self.crowded && !self.fill.as_ref().unwrap_or(&self.queue).is_empty()
     }
 
     /// Whether a matched job waits for another attempt: it holds a strict lane until it is delivered or dead (C5.4).
     fn has_failed_ones(&self) -> bool {
-        self.retries.len() + self.due.len() > self.redriven.len()
+        self.failed() > 0
+    }
+
+    /// Matched jobs that wait for another attempt.
+    pub(super) fn failed(&self) -> usize {
+        self.retries.len() + self.due.len() - self.redriven.len()
     }
 
     /// Puts a job among those whose time has come.
@@ -220,7 +236,13 @@ impl Lane {
             self.redriven.remove(&log);
             Some((log, Taken::Due, false))
         } else if has_head {
-            self.heads().pop_front().map(|log| (log, Taken::Head, false))
+            let heads = self.heads();
+            let log = heads.pop_front()?;
+            if heads.is_empty() {
+                // A backlog that has ended gives its memory back.
+                heads.shrink_to(LANE_HEAD_JOBS);
+            }
+            Some((log, Taken::Head, false))
         } else {
             None
         }

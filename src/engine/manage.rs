@@ -235,6 +235,9 @@ impl Core {
         if which.len() > BULK_ROWS_PER_COMMIT {
             return Ok(Err(Refusal::LimitReached("too many dead letters in one command")));
         }
+        if self.lanes.is_full_of_retries() {
+            return Ok(Err(Refusal::BacklogFull));
+        }
         let mut redriven = 0;
         for &(sub, log) in which {
             if self.lanes.get(sub).is_none() || txn.stored_at(log)?.is_none() {

@@ -15,6 +15,8 @@ mod load;
 mod manage;
 mod matcher;
 mod open;
+#[cfg(feature = "planted-bugs")]
+mod planted;
 mod ring;
 mod settle;
 mod sweep;
@@ -43,7 +45,7 @@ pub struct EngineSettings {
     pub breaker: BreakerPolicy,
     /// Steps for subscriptions that give none (C6.1).
     pub schedule: Schedule,
-    /// Jobs in memory before ingest stops.
+    /// Waiting jobs that are kept in memory; a little more where there are very many lanes. What is beyond waits in the store.
     pub pending_max: usize,
     /// Bytes of poison records before only their headers, then only their count is kept (C2.7).
     pub poison_max_bytes: u64,
@@ -76,6 +78,8 @@ pub enum PlantedBug {
     GenerationIgnored,
     /// Claims are handed out before their commit.
     AttemptBeforeCommit,
+    /// Lanes are refilled from a snapshot that is some commits old, and what it says of their ends is believed.
+    RefillBelieved,
 }
 
 /// Commands to apply in one transaction.

@@ -3,6 +3,7 @@
 use super::Counts;
 use super::core::{Core, Effects, OpenJob};
 use super::lane::Taken;
+use super::ring::Pace;
 use crate::model::attempt::{AttemptRecord, ErrorClass};
 use crate::model::ids::{Generation, SubNo};
 use crate::model::job::{Cause, DeadLetter, DeadReason, Job, JobKey, Outcome, Settle};
@@ -40,12 +41,13 @@ impl Core {
         }
         txn.remove_claim(settle.claim)?;
         let sub = settle.key.sub;
-        let slow = match &settle.outcome {
-            Outcome::Delivered(attempt) => Some(attempt.duration_ms > SLOW_MS),
-            Outcome::Failed { .. } | Outcome::Crashed => Some(true),
+        let pace = match &settle.outcome {
+            Outcome::Delivered(attempt) if attempt.duration_ms > SLOW_MS => Some(Pace::Slow),
+            Outcome::Delivered(_) => Some(Pace::Quick),
+            Outcome::Failed { .. } | Outcome::Crashed => Some(Pace::Slow),
             Outcome::Held { .. } | Outcome::Hopeless { .. } | Outcome::Released => None,
         };
-        self.lanes.count_closed(sub, slow);
+        self.lanes.count_closed(sub, pace);
         if let Some(job) = txn.job(settle.key)? {
             self.settle_job(txn, now, settle, job, open, effects, counts)?;
         }

@@ -82,8 +82,10 @@ pub const RETRY_STEP_MAX_MS: u64 = 10 * 3600 * 1000;
 pub const HOLD_MAX_MS: u64 = 3_600_000;
 /// In flight of a parallel subscription (C5.4).
 pub const MAX_IN_FLIGHT: u16 = 256;
-/// Jobs in memory before ingest stops, unless `PENDING_IN_MEMORY_MAX` says otherwise.
+/// Waiting jobs in memory, unless `PENDING_IN_MEMORY_MAX` says otherwise; what is beyond them waits in the store.
 pub const PENDING_IN_MEMORY_DEFAULT: usize = 4_000_000;
+/// Waiting jobs that every lane may have in memory, however many others have; fewer where there are many lanes.
+pub const LANE_HEAD_JOBS: usize = 1024;
 /// Body bytes of events just stored that are kept at hand for their first attempt.
 pub const RECENT_BODY_BYTES: usize = 16 << 20;
 /// Body bytes of attempts in flight in the whole hub.

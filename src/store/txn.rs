@@ -236,6 +236,28 @@ impl<'t> Txn<'t> {
         })
     }
 
+    /// Jobs from a log number on, in the order of the log: `rows` of them, and all of the last number. Where to go on; none where those
+    /// were all there are.
+    pub fn jobs_from(
+        &mut self,
+        from: LogNo,
+        rows: usize,
+        mut each: impl FnMut(JobKey, Job),
+    ) -> Result<Option<LogNo>, StoreError> {
+        let low = key::job(JobKey { log: from, sub: SubNo(0) });
+        let (mut seen, mut last) = (0, from);
+        for row in self.table(Table::Job)?.range::<&[u8]>(low.as_slice()..)? {
+            let (key, value) = row?;
+            let key = key::read_job(key.value()).ok_or_else(bad_key)?;
+            if seen >= rows && key.log > last {
+                return Ok(Some(key.log));
+            }
+            (seen, last) = (seen + 1, key.log);
+            each(key, codec::decode(value.value())?);
+        }
+        Ok(None)
+    }
+
     /// Writes a claim.
     pub fn put_claim(&mut self, no: ClaimNo, row: &ClaimRow) -> Result<(), StoreError> {
         self.put(Table::Claim, &key::claim(no), row)

@@ -49,7 +49,7 @@ pub struct Hub {
     /// The generation of each subscription's last claim.
     pub claimed_under: BTreeMap<SubNo, Generation>,
     /// Turns in a row that did nothing.
-    pub idle_turns: u32,
+    pub idle_turns: usize,
 }
 
 /// What a pool sees of the board; with [`streaming_hub::engine::PlantedBug::GenerationIgnored`], the generations that were claimed under.

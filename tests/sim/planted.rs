@@ -52,6 +52,12 @@ fn a_change_that_claims_do_not_obey_is_caught() {
     is_caught(PlantedBug::GenerationIgnored, &["C5.5"]);
 }
 
+// C5.1
+#[test]
+fn a_refill_that_believes_an_older_end_is_caught() {
+    is_caught(PlantedBug::RefillBelieved, &["invariant 9", "invariant 10", "liveness"]);
+}
+
 // C5.6
 #[test]
 fn attempts_before_their_claim_is_durable_are_caught() {

@@ -11,9 +11,6 @@ use streaming_hub::time::HubTime;
 
 impl Model {
     pub(super) fn admit(&mut self, now: HubTime, admit: &AskAdmit) -> Result<Vec<AdmitResult>, Refusal> {
-        if self.waiting() >= self.rules.pending_max && !admit.records.is_empty() {
-            return Err(Refusal::BacklogFull);
-        }
         if let Some(step) = &admit.from {
             let key = (step.topic.clone(), step.topic_id, step.partition);
             let stored = self.positions.get(&key).copied();

@@ -28,11 +28,12 @@ impl Model {
                     old_secret_until: None,
                     changes: 0,
                     hold_until: HubTime(0),
-                    slow: false,
+                    slow: None,
                     fill: None,
                     first_begun: Seq(0),
                     last_begun: Seq(0),
                     ordered_after: Seq(0),
+                    passed_over: 0,
                     taken: (0, now),
                 };
                 self.subs.insert(no, sub);
@@ -50,6 +51,8 @@ impl Model {
                 self.delete(now, no);
                 Ok(Answer::Deleted)
             }
+            // As many as may be in memory wait for another attempt already.
+            Ask::Redrive(_) if self.retrying() >= self.rules.pending_max => Err(Refusal::BacklogFull),
             Ask::Redrive(which) => {
                 Ok(Answer::Redriven(self.redrive(now, which.iter().map(|(no, _, seq)| (*no, *seq)))))
             }
@@ -76,6 +79,7 @@ impl Model {
             in_flight: u32::try_from(count(|job| matches!(job.state, State::Claimed(_)))).unwrap(),
             held: sub.hold_until > now,
             breaker_open: self.breakers.get(&sub.destination()).is_some_and(|breaker| breaker.is_open()),
+            probing: matches!(self.breakers.get(&sub.destination()), Some(BreakerModel::Probing { .. })),
         }
     }
 

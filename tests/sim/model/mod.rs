@@ -9,6 +9,7 @@ pub mod claim;
 mod forgotten;
 pub mod manage;
 mod settle;
+mod starving;
 
 use crate::dump::Dump;
 use breaker::BreakerModel;
@@ -112,7 +113,7 @@ pub enum Answer {
     Subscription { revision: u64, live: bool, skipped: Option<(u64, u64)> },
     Deleted,
     Redriven(u64),
-    Lane { waiting: u64, in_flight: u32, held: bool, breaker_open: bool },
+    Lane { waiting: u64, in_flight: u32, held: bool, breaker_open: bool, probing: bool },
     Hub { unfinished: u64, in_flight: u64, subscriptions: u64, breakers_open: u64 },
     Other,
 }
@@ -142,7 +143,8 @@ pub struct Sub {
     /// Counts what every attempt begun later has to obey (C5.5).
     pub changes: u64,
     pub hold_until: HubTime,
-    pub slow: bool,
+    /// Whether its last attempt failed or took more than a second; none: no attempt has ended since the store was read.
+    pub slow: Option<bool>,
     /// What `start_from` still has to match.
     pub fill: Option<Fill>,
     /// Newest seq whose first attempt began.
@@ -151,6 +153,8 @@ pub struct Sub {
     pub last_begun: Seq,
     /// Order is promised from there on: the lane had another one before.
     pub ordered_after: Seq,
+    /// Claims that others were given while it waited for nothing but a slot.
+    pub passed_over: usize,
     /// Claims since its tokens were counted last, and since when.
     pub taken: (u64, HubTime),
 }
@@ -317,6 +321,17 @@ impl Model {
     /// Jobs waiting in all lanes.
     pub fn waiting(&self) -> usize {
         self.jobs.values().filter(|job| job.state == State::Waiting).count()
+    }
+
+    /// Of these, those that are no first attempts.
+    pub fn retrying(&self) -> usize {
+        self.jobs.values().filter(|job| job.state == State::Waiting && !job.fresh).count()
+    }
+
+    /// What a lane may have in memory in any case.
+    pub fn head(&self) -> usize {
+        let lanes = self.subs.values().filter(|sub| !sub.deleted).count();
+        (self.rules.pending_max / (8 * lanes.max(1))).clamp(1, 1024)
     }
 
     /// Jobs of one subscription.

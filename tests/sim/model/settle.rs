@@ -24,7 +24,7 @@ impl Model {
             (sub.destination(), claim.url != url(&sub.spec.sink))
         };
         if let Some(slow) = slow(&settle.outcome) {
-            self.subs.get_mut(&claim.sub).unwrap().slow = slow;
+            self.subs.get_mut(&claim.sub).unwrap().slow = Some(slow);
         }
         if let Some(job) = self.jobs.get_mut(&key) {
             job.state = State::Waiting;

@@ -60,7 +60,7 @@ impl Core {
             self.lanes.iter().map(|(sub, lane)| (sub, lane.generation)).collect();
         // Before anything is forgotten: were this reading to fail, the next one must find the generations.
         let rows = txn.subscriptions()?;
-        self.lanes = Lanes::new(self.settings.pending_max);
+        self.lanes = Lanes::default();
         self.matcher.clear();
         self.subs.clear();
         self.sub_numbers.clear();
@@ -79,8 +79,9 @@ impl Core {
                 lane.fill.get_or_insert_default();
             }
         }
-        self.doomed =
-            txn.tombstones()?.into_iter().map(|(sub, ())| Doomed { sub, logs: Vec::new(), from: None }).collect();
+        let running = txn.replays_running()?.into_iter().filter(|replay| self.subs.contains_key(&replay.sub));
+        self.replays = running.map(|replay| ((replay.sub, replay.id), replay)).collect();
+        self.doomed = txn.tombstones()?.into_iter().map(|(sub, ())| Doomed { sub, logs: Vec::new() }).collect();
         Ok(())
     }
 
@@ -191,23 +192,28 @@ impl Core {
     }
 
     fn load_jobs(&mut self, txn: &mut Txn<'_>, now: HubTime) -> Result<(), StoreError> {
-        let claimed = self.open.keys();
-        // Of each the first number only: they may be too many for memory.
-        let mut orphans: BTreeMap<SubNo, LogNo> = BTreeMap::new();
+        let claimed: HashSet<JobKey> =
+            self.open.iter().filter(|(_, open)| !open.gone).map(|(_, open)| open.key).collect();
+        let mut orphans: BTreeMap<SubNo, Vec<LogNo>> = BTreeMap::new();
         let (lanes, fills) = (&mut self.lanes, &self.fills);
         txn.each_job(|key, job| {
+            if job.cause != Cause::Match
+                && job.steps_used == 0
+                && let Some(lane) = lanes.get_mut(key.sub)
+            {
+                lane.untried.insert(key.log);
+            }
             if lanes.get(key.sub).is_none() {
-                orphans.entry(key.sub).or_insert(key.log);
+                orphans.entry(key.sub).or_default().push(key.log);
             } else if !claimed.contains(&key) {
                 let filled = fills.get(&key.sub).is_some_and(|fill| key.log < fill.before_log);
                 place(lanes, key, &job, now, filled);
             }
         })?;
-        for (sub, first) in orphans {
-            let from = Some(first);
+        for (sub, logs) in orphans {
             match self.doomed.iter_mut().find(|doomed| doomed.sub == sub) {
-                Some(doomed) => doomed.from = from,
-                None => self.doomed.push_back(Doomed { sub, logs: Vec::new(), from }),
+                Some(doomed) => doomed.logs = logs,
+                None => self.doomed.push_back(Doomed { sub, logs }),
             }
         }
         Ok(())
@@ -233,15 +239,10 @@ fn place_of(sink: &Sink) -> u64 {
     std::hash::Hasher::finish(&hasher)
 }
 
-/// Whether a job stands among those of its lane that were never attempted.
-pub(super) fn is_fresh(job: &Job) -> bool {
-    job.steps_used == 0 && job.cause == Cause::Match && job.reclaims < 2
-}
-
 /// Puts a job into the part of its lane where it belongs.
 fn place(lanes: &mut Lanes, key: JobKey, job: &Job, now: HubTime, filled: bool) {
     let JobKey { log, sub } = key;
-    if is_fresh(job) {
+    if job.is_fresh() {
         if filled {
             lanes.push_filled(sub, log);
         } else {

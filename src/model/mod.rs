@@ -12,4 +12,5 @@ pub mod ids;
 pub mod job;
 pub mod limits;
 pub mod record;
+pub mod replay;
 pub mod subscription;

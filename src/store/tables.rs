@@ -44,9 +44,13 @@ pub(super) enum Table {
     Idempotency,
     /// expiry, key id, client key -> nothing
     IdempotencyEnd,
+    /// ended or not, subscription number, replay id -> bulk work
+    Replay,
+    /// subscription number -> stretches of seqs that were skipped
+    Skipped,
 }
 
-pub(super) const TABLES: usize = 20;
+pub(super) const TABLES: usize = 22;
 
 /// Every table with its name in the file, in the order of their numbers.
 pub(super) const NAMES: [(Table, &str); TABLES] = [
@@ -70,6 +74,8 @@ pub(super) const NAMES: [(Table, &str); TABLES] = [
     (Table::ApiKey, "api_key"),
     (Table::Idempotency, "idempotency"),
     (Table::IdempotencyEnd, "idempotency_end"),
+    (Table::Replay, "replay"),
+    (Table::Skipped, "skipped"),
 ];
 
 /// The definition that redb wants.

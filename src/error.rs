@@ -82,7 +82,7 @@ codes! {
     NotReady = 503 "not_ready" "The hub is not ready",
     /// The hub is stopping (C13.2).
     Stopping = 503 "stopping" "The hub is stopping",
-    /// Ingest waits until jobs are delivered.
+    /// Dead letters are not sent again until fewer jobs wait for another attempt.
     BacklogFull = 503 "backlog_full" "Too many jobs are waiting",
     /// Too many requests at once (A1.9).
     Overloaded = 503 "overloaded" "Too many connections",

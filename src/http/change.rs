@@ -283,7 +283,6 @@ async fn change_at(
         Managed::Subscription { subscription, skipped } => Ok((subscription, skipped)),
         Managed::Deleted
         | Managed::Redriven(_)
-        | Managed::Replay(_)
         | Managed::ApiKey(_)
         | Managed::Done
         | Managed::Lane(_)

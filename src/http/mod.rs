@@ -19,7 +19,6 @@ mod events;
 mod form;
 mod idempotency;
 mod ingest;
-mod inputs;
 mod json;
 mod listen;
 mod negotiate;
@@ -27,8 +26,6 @@ pub mod openapi;
 mod outside;
 mod page;
 mod problem;
-mod redrive;
-mod replays;
 pub mod routes;
 mod running;
 mod shape;
@@ -216,7 +213,7 @@ impl Api {
         operation: &mut &'static str,
     ) -> Result<Answer, Problem> {
         negotiate::check_size(&head.uri, &head.headers)?;
-        let (route, parameters) = self.route(&head.method, &head.uri)?;
+        let (route, parameter) = self.route(&head.method, &head.uri)?;
         *operation = route.op.name();
         let identity = self.identify(route, peer, &head.headers)?;
         let tenant = match (route.access, &identity) {
@@ -235,7 +232,7 @@ impl Api {
             route,
             identity,
             tenant,
-            parameters,
+            parameter,
             path: head.uri.path().to_owned(),
             query: Query::parse(head.uri.query()),
             headers: head.headers.clone(),
@@ -261,9 +258,9 @@ impl Api {
         }
     }
 
-    fn route(&self, method: &Method, uri: &Uri) -> Result<(&'static Route, Vec<String>), Problem> {
+    fn route(&self, method: &Method, uri: &Uri) -> Result<(&'static Route, Option<String>), Problem> {
         match self.router.find(method, uri.path()) {
-            Found::Row(route, parameters) => Ok((route, parameters)),
+            Found::Row(route, parameter) => Ok((route, parameter)),
             Found::OtherMethods(allow) => {
                 let problem = Problem::new(Code::MethodNotAllowed, format!("this path takes {allow}"));
                 Err(match HeaderValue::from_str(&allow) {

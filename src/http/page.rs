@@ -31,8 +31,6 @@ pub(crate) enum List {
     DeadLetters = 5,
     /// Dead letters of one subscription.
     DeadLettersOf = 6,
-    /// Replays of one subscription.
-    Replays = 7,
 }
 
 /// What part of a list is wanted. The key is the bytes of the last row of the page before.

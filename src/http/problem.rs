@@ -174,7 +174,8 @@ impl From<Refusal> for Problem {
             ),
             Refusal::LimitReached(what) => Problem::new(Code::LimitReached, what),
             Refusal::BacklogFull => {
-                retry(Problem::new(Code::BacklogFull, "ingest waits until some of the waiting jobs are delivered"), "5")
+                let detail = "as many jobs as are kept in memory wait for another attempt; try again when some of them have ended";
+                retry(Problem::new(Code::BacklogFull, detail), "30")
             }
             // What the store said stands in the log; it names paths of this machine.
             Refusal::Suspended(_) => retry(

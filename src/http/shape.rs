@@ -162,7 +162,7 @@ pub(crate) struct Health {
     hold: Option<HoldShown>,
     /// Jobs of it.
     backlog: Backlog,
-    /// Age of its oldest waiting event; those sent again are left out.
+    /// Age of its oldest waiting event.
     #[schema(example = "12s")]
     oldest_pending_age: Option<String>,
     /// Its last success.

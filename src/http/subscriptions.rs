@@ -125,7 +125,6 @@ async fn lane(call: &Call, no: SubNo) -> Result<LaneState, Problem> {
         Managed::Subscription { .. }
         | Managed::Deleted
         | Managed::Redriven(_)
-        | Managed::Replay(_)
         | Managed::ApiKey(_)
         | Managed::Done
         | Managed::Hub(_) => Err(unexpected()),

@@ -13,7 +13,6 @@ mod http_access;
 mod http_admin;
 mod http_hub;
 mod http_idempotency;
-mod http_replays;
 mod http_subscriptions;
 mod http_wire;
 mod inbox;

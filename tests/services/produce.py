@@ -598,12 +598,33 @@ class Tenants:
 
     def __init__(self, args, topics):
         width = max(3, len(str(args.tenants - 1)))
-        self.names = [f"tenant-{i:0{width}d}" for i in range(args.tenants)]
+        self.names = [f"{args.tenant_prefix}{i:0{width}d}" for i in range(args.tenants)]
         self.keys = [n.encode() for n in self.names]
         self.topic = [topics[i % len(topics)] for i in range(args.tenants)]
         self.partition = [i // len(topics) % args.partitions for i in range(args.tenants)]
         self.count = [0] * args.tenants
         self.headers = [[headers_of(t, n, kind) for kind in KINDS] for t, n in zip(self.topic, self.names)]
+
+
+class Window:
+    """So many records may be on their way; standard input says, a line each time, how many have arrived in all."""
+
+    def __init__(self, most):
+        self.most, self.arrived, self.moved = most, 0, threading.Condition()
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        for line in sys.stdin:
+            with self.moved:
+                self.arrived = int(line)
+                self.moved.notify()
+
+    def has_room(self, made):
+        return made - self.arrived < self.most
+
+    def wait(self):
+        with self.moved:
+            self.moved.wait(0.05)
 
 
 class Manifest:
@@ -669,13 +690,16 @@ def load(args):
     lanes = [Lane(args, run, i, len(codecs), codec) for i, codec in enumerate(codecs)]
     tenants = Tenants(args, topics)
     manifest = Manifest(args.manifest)
+    if args.window and len(lanes) > 1:
+        fail("--window is for one producer: one codec")
+    window = Window(args.window) if args.window else None
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())
 
     begun = time.monotonic()
     with ThreadPoolExecutor(len(lanes)) as pool:
-        runs = [pool.submit(load_lane, args, lane, tenants, manifest, stop) for lane in lanes]
+        runs = [pool.submit(load_lane, args, lane, tenants, manifest, stop, window) for lane in lanes]
         wait(runs, return_when=FIRST_EXCEPTION)
         stopped = stop.is_set()
         # When one lane failed the others end too; when all are done this changes nothing.
@@ -688,7 +712,7 @@ def load(args):
     answer(stats | {"stopped": stopped, "seconds": round(seconds, 3), "per_second": round(stats["committed"] / seconds)})
 
 
-def load_lane(args, lane, tenants, manifest, stop):
+def load_lane(args, lane, tenants, manifest, stop, window):
     ids = Ids(lane.rng)
     every, stats, rows = args.transactions_every, lane.stats, lane.rows
     # A tenant's number rises by one with each committed event: a receiver sees holes and swaps without the manifest.
@@ -704,6 +728,9 @@ def load_lane(args, lane, tenants, manifest, stop):
             ahead = begun + made / lane.rate - time.monotonic()
             if ahead > 0 and stop.wait(ahead):
                 break
+        while window and not window.has_room(made) and not stop.is_set():
+            lane.producer.poll(0)
+            window.wait()
         if every and not rows:
             lane.producer.begin_transaction()
         tenant = mine[int(lane.rng.random() * len(mine))]
@@ -916,6 +943,8 @@ def parser():
     p.add_argument("--linger", type=float, default=5)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--rate", type=float, default=0, help="events per second; 0: as fast as it goes")
+    p.add_argument("--window", type=int, default=0, help="records on their way at most; standard input says how many arrived; 0: any")
+    p.add_argument("--tenant-prefix", default="tenant-", help="of their names, before the number")
     p.add_argument("--checksums", action="store_true", help="one more column in the manifest: CRC-32 of the body")
     p.add_argument("--manifest", help="ce-id,tenant,topic,partition,n of each committed event; FILE.aborted has the others")
 

@@ -73,6 +73,10 @@ pub(crate) struct Load {
     pub(crate) compression: &'static str,
     /// Events a second; 0: as fast as it goes.
     pub(crate) rate: u32,
+    /// Events on their way at most, by what [`Loading::arrived`] is told; 0: any number.
+    pub(crate) window: u32,
+    /// What the names of its tenants begin with.
+    pub(crate) prefix: &'static str,
     /// How long a batch waits for company, in milliseconds.
     pub(crate) linger_ms: u32,
     /// Of the tenants and kinds that are drawn.
@@ -84,7 +88,21 @@ impl Load {
     pub(crate) fn new(events: u64, tenants: u32, topics: &[String], partitions: u32) -> Self {
         let (transaction, abort_every, compression, rate, linger_ms, seed) = (0, 0, "none", 0, 5, 1);
         let topics = topics.to_vec();
-        Self { events, tenants, topics, partitions, transaction, abort_every, compression, rate, linger_ms, seed }
+        let (window, prefix) = (0, "tenant-");
+        Self {
+            events,
+            tenants,
+            topics,
+            partitions,
+            transaction,
+            abort_every,
+            compression,
+            rate,
+            window,
+            prefix,
+            linger_ms,
+            seed,
+        }
     }
 
     /// Starts producing, with the manifest in that folder.
@@ -101,12 +119,15 @@ impl Load {
             ("--aborts-every", self.abort_every.to_string()),
             ("--compression", self.compression.to_owned()),
             ("--rate", self.rate.to_string()),
+            ("--window", self.window.to_string()),
+            ("--tenant-prefix", self.prefix.to_owned()),
             ("--linger", self.linger_ms.to_string()),
             ("--seed", self.seed.to_string()),
         ] {
             command.args([name, &value]);
         }
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let input = if self.window > 0 { Stdio::piped() } else { Stdio::null() };
+        let child = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         Loading { child: Some(child), manifest }
     }
 
@@ -118,7 +139,7 @@ impl Load {
     /// The names of its tenants.
     pub(crate) fn tenant_names(&self) -> Vec<String> {
         let width = (self.tenants - 1).to_string().len().max(3);
-        (0..self.tenants).map(|number| format!("tenant-{number:0width$}")).collect()
+        (0..self.tenants).map(|number| format!("{}{number:0width$}", self.prefix)).collect()
     }
 }
 
@@ -129,6 +150,12 @@ pub(crate) struct Loading {
 }
 
 impl Loading {
+    /// Tells a load with a window how many of its events have arrived in all; whether it still listens.
+    pub(crate) fn arrived(&mut self, count: usize) -> bool {
+        let input = self.child.as_mut().and_then(|child| child.stdin.as_mut()).expect("the load has a window");
+        writeln!(input, "{count}").is_ok()
+    }
+
     /// Waits until everything is committed.
     pub(crate) fn finish(mut self) -> Manifest {
         let output = self.child.take().unwrap().wait_with_output().unwrap();

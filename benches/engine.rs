@@ -1,5 +1,5 @@
 //! What the writer can do on this machine's disk: admit in batches of 1, 16, 256 and 1024 into an empty store and into one with
-//! events stored already, and jobs from match to settle.
+//! events stored already, jobs from match to settle, and a backlog that is delivered, in memory or mostly not.
 //!
 //! `cargo bench --bench engine` prints one line a measurement. `BENCH_STORED=2000000` sets how many events the full store holds
 //! (default 200,000), `BENCH_FOLDER` where the store lies (default: the build folder).
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use streaming_hub::engine::board::Board;
 use streaming_hub::engine::command::*;
-use streaming_hub::engine::{Batch, Engine, EngineSettings, ReplayPace};
+use streaming_hub::engine::{Batch, Engine, EngineSettings};
 use streaming_hub::entropy::Entropy;
 use streaming_hub::model::attempt::AttemptRecord;
 use streaming_hub::model::event::Event;
@@ -41,7 +41,7 @@ struct World {
 }
 
 impl World {
-    fn new(name: &str) -> Self {
+    fn new(name: &str, pending_max: usize) -> Self {
         let base = std::env::var_os("BENCH_FOLDER").map_or_else(|| PathBuf::from("target"), PathBuf::from);
         let folder = base.join(format!("bench-engine-{name}"));
         let _ = std::fs::remove_dir_all(&folder);
@@ -55,12 +55,11 @@ impl World {
             poison_threshold: 5,
             breaker: BreakerPolicy { failures: 5, cooling_ms: 30_000, cooling_max_ms: 600_000 },
             schedule: Schedule::default_curve(),
-            pending_max: 4_000_000,
+            pending_max,
             poison_max_bytes: 1 << 28,
             poison_retention_ms: 1 << 40,
             only_tenant: None,
             recent_bytes: 16 << 20,
-            replay: ReplayPace::default(),
             planted: None,
         };
         let now = 1_700_000_000_000;
@@ -182,6 +181,46 @@ fn admits(name: &str, world: &mut World) {
     }
 }
 
+/// All of a backlog is there before the first outcome.
+fn drain(name: &str, world: &mut World) {
+    world.subscribe();
+    let events: usize = 200_000;
+    let mut claims: Vec<Claim> = Vec::new();
+    for _ in 0..events / 500 {
+        let admits = vec![world.events(500)];
+        claims.extend(world.apply(Batch { admits, ..Batch::default() }));
+    }
+    let began = Instant::now();
+    let cpu = cpu_seconds();
+    let (mut delivered, mut commits) = (0, 0);
+    while delivered < events {
+        let settles = delivered_all(world, &mut claims);
+        delivered += settles.len();
+        claims = world.apply(Batch { settles, ..Batch::default() });
+        commits += 1;
+    }
+    let took = began.elapsed().as_secs_f64();
+    let cpu = (cpu_seconds() - cpu) * 1e6 / delivered as f64;
+    println!("backlog {name}: {:.0} jobs/s, {cpu:.1} us CPU a job, {commits} commits", delivered as f64 / took);
+}
+
+fn delivered_all(world: &World, claims: &mut Vec<Claim>) -> Vec<Settle> {
+    let settle = |claim: Claim| Settle {
+        claim: claim.no,
+        key: claim.job.key,
+        generation: claim.generation,
+        outcome: Outcome::Delivered(AttemptRecord {
+            delivery: DeliveryId([0; 16]),
+            at: Timestamp(world.now),
+            duration_ms: 3,
+            status: Some(200),
+            error: None,
+            answer: Vec::new(),
+        }),
+    };
+    claims.drain(..).map(settle).collect()
+}
+
 fn settle_all(world: &mut World) {
     world.subscribe();
     let events: usize = 200_000;
@@ -190,22 +229,7 @@ fn settle_all(world: &mut World) {
     let mut claims: Vec<Claim> = Vec::new();
     let (mut admitted, mut delivered, mut commits) = (0, 0, 0);
     while delivered < events {
-        let settles: Vec<Settle> = claims
-            .drain(..)
-            .map(|claim| Settle {
-                claim: claim.no,
-                key: claim.job.key,
-                generation: claim.generation,
-                outcome: Outcome::Delivered(AttemptRecord {
-                    delivery: DeliveryId([0; 16]),
-                    at: Timestamp(world.now),
-                    duration_ms: 3,
-                    status: Some(200),
-                    error: None,
-                    answer: Vec::new(),
-                }),
-            })
-            .collect();
+        let settles = delivered_all(world, &mut claims);
         delivered += settles.len();
         let admits = if admitted < events { vec![world.events(512)] } else { Vec::new() };
         admitted += admits.iter().map(|admit| admit.records.len()).sum::<usize>();
@@ -228,10 +252,13 @@ fn cpu_seconds() -> f64 {
 }
 
 fn main() {
-    admits("empty", &mut World::new("empty"));
-    settle_all(&mut World::new("jobs"));
+    const MANY: usize = 4_000_000;
+    admits("empty", &mut World::new("empty", MANY));
+    settle_all(&mut World::new("jobs", MANY));
+    drain("in memory", &mut World::new("backlog", MANY));
+    drain("of which a tenth is in memory", &mut World::new("backlog-long", 20_000));
     let stored: usize = std::env::var("BENCH_STORED").ok().map_or(200_000, |text| text.parse().unwrap());
-    let mut world = World::new("stored");
+    let mut world = World::new("stored", MANY);
     let began = Instant::now();
     for _ in 0..stored / 1024 {
         let admit = world.events(1024);

@@ -33,7 +33,6 @@ pub struct Metrics {
     dedup_conflicts: Counter,
     events: Counter,
     jobs: Counter,
-    sent_again: Counter,
     attempts: Codes<2>,
     deliveries: Counter,
     dead_letters: Codes<1>,
@@ -47,6 +46,7 @@ pub struct Metrics {
     kafka_lag: Family<PartitionLabels, Gauge>,
     kafka_last_fetch: Family<PartitionLabels, Gauge>,
     unfinished: Gauge,
+    in_memory: Gauge,
     in_flight: Gauge,
     subscriptions: Gauge,
     breakers_open: Gauge,
@@ -70,7 +70,6 @@ impl Metrics {
             dedup_conflicts: Counter::default(),
             events: Counter::default(),
             jobs: Counter::default(),
-            sent_again: Counter::default(),
             attempts: Family::default(),
             deliveries: Counter::default(),
             dead_letters: Family::default(),
@@ -84,6 +83,7 @@ impl Metrics {
             kafka_lag: Family::default(),
             kafka_last_fetch: Family::default(),
             unfinished: Gauge::default(),
+            in_memory: Gauge::default(),
             in_flight: Gauge::default(),
             subscriptions: Gauge::default(),
             breakers_open: Gauge::default(),
@@ -107,8 +107,6 @@ impl Metrics {
         all.register("dedup_conflicts", "Records known already with another body", self.dedup_conflicts.clone());
         all.register("events_accepted", "Events stored", self.events.clone());
         all.register("jobs_made", "Jobs made for stored events", self.jobs.clone());
-        let help = "Jobs that replays and bulk redrives made, or made due";
-        all.register("jobs_sent_again", help, self.sent_again.clone());
         all.register("attempts", "Attempts by outcome and error class", self.attempts.clone());
         all.register("deliveries", "Events delivered", self.deliveries.clone());
         all.register("dead_letters", "Jobs that ended undelivered, by reason", self.dead_letters.clone());
@@ -123,6 +121,7 @@ impl Metrics {
         let help = "Unix time of the last answered fetch of the partition";
         all.register("kafka_last_fetch_timestamp_seconds", help, self.kafka_last_fetch.clone());
         all.register("unfinished_jobs", "Jobs waiting or claimed", self.unfinished.clone());
+        all.register("jobs_in_memory", "Jobs waiting that are in memory as well", self.in_memory.clone());
         all.register("jobs_in_flight", "Jobs claimed now", self.in_flight.clone());
         all.register("subscriptions", "Subscriptions", self.subscriptions.clone());
         all.register("breakers_open", "Breakers that are not closed", self.breakers_open.clone());
@@ -160,7 +159,6 @@ impl Metrics {
         self.dedup_drops.inc_by(counts.duplicates);
         self.dedup_conflicts.inc_by(counts.dedup_conflicts);
         self.jobs.inc_by(counts.jobs);
-        self.sent_again.inc_by(counts.sent_again);
         self.deliveries.inc_by(counts.delivered);
         self.gaps.inc_by(counts.gaps);
         for waited_ms in &counts.first_waits_ms {
@@ -241,6 +239,7 @@ impl Metrics {
     /// Shows the hub's counts as they are now.
     pub fn hub(&self, hub: &HubState) {
         self.unfinished.set(shown(hub.unfinished));
+        self.in_memory.set(shown(hub.in_memory));
         self.in_flight.set(shown(hub.in_flight));
         self.subscriptions.set(shown(hub.subscriptions));
         self.breakers_open.set(shown(hub.breakers_open));
@@ -314,7 +313,8 @@ mod tests {
         metrics.http_request("list_subscriptions", 204);
         metrics.kafka_partition("lerian.streaming.lender", 0, 7, 1_700_000_000);
         let oldest_waiting = Some(HubTime(1_000));
-        metrics.hub(&HubState { unfinished: 5, oldest_waiting, now: HubTime(3_500), ..HubState::default() });
+        let hub = HubState { unfinished: 5, in_memory: 4, oldest_waiting, now: HubTime(3_500), ..HubState::default() };
+        metrics.hub(&hub);
         let text = metrics.text();
         for line in [
             "streaming_hub_records_total{verdict=\"accept\"} 2",
@@ -332,6 +332,7 @@ mod tests {
             "streaming_hub_http_requests_total{operation=\"list_subscriptions\",status=\"2xx\"} 1",
             "streaming_hub_kafka_lag{topic=\"lerian.streaming.lender\",partition=\"0\"} 7",
             "streaming_hub_unfinished_jobs 5",
+            "streaming_hub_jobs_in_memory 4",
             "streaming_hub_oldest_waiting_age_seconds 2.5",
             "streaming_hub_attempt_duration_seconds_count 2",
             "streaming_hub_commit_commands_sum 12.0",

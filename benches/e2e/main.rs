@@ -10,11 +10,14 @@
 //! | `accept` | events accepted a second without subscriptions; CPU, disk and written bytes of an event |
 //! | `deliver` | deliveries a second, one fifo subscription for each of 200 tenants; CPU of 1000 deliveries |
 //! | `latency` | from produce to delivery, at 50 events a second and at higher rates |
+//! | `saturation` | the same as fast as deliveries go, with `E2E_WINDOW` events on their way at any time |
 //! | `backlog` | memory with a million jobs waiting, and the restart with them |
+//! | `isolation` | from produce to delivery at 100 events a second, alone, and beside tenants in each kind of trouble |
 //! | `reopen` | a store of 2 GB after `kill -9`: serving again, in flight again, and latency over such a store |
 //!
-//! Without a scenario: the first four. Sizes: `E2E_EVENTS` (200,000), `E2E_RATES` (50,2000,4000), `E2E_SECONDS` (20), `E2E_WARM`
-//! (200,000 events before latencies are measured), `E2E_BACKLOG` (1,000,000), `E2E_STORE_MB` (2,000). The hub's CPU is what the kernel
+//! Without a scenario: all but the last two. Sizes: `E2E_EVENTS` (200,000), `E2E_RATES` (50,2000,4000), `E2E_SECONDS` (20), `E2E_WARM`
+//! (200,000 events before latencies are measured), `E2E_WINDOW` (2,000), `E2E_BACKLOG` (1,000,000), `E2E_STORE_MB` (2,000); of `isolation`
+//! `E2E_HANGING` (1,000), `E2E_LONG` (200,000) over a `PENDING_IN_MEMORY_MAX` of a tenth of it. The hub's CPU is what the kernel
 //! counts for its process; rates depend on what else runs, so the load average and the idle share of the machine stand beside them, and
 //! beside a latency what a sync of the disk took meanwhile: brokers and hub share it.
 #![allow(
@@ -29,6 +32,7 @@
 
 #[path = "../../tests/whole/harness/mod.rs"]
 mod harness;
+mod isolation;
 mod machine;
 mod measure;
 mod scenarios;
@@ -39,7 +43,7 @@ fn main() {
     // Cargo passes `--bench`.
     let mut asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     if asked.is_empty() {
-        asked = ["accept", "deliver", "latency", "backlog"].map(str::to_owned).into();
+        asked = ["accept", "deliver", "latency", "saturation", "backlog"].map(str::to_owned).into();
     }
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     let mut all = json!({
@@ -55,6 +59,8 @@ fn main() {
             "accept" => scenarios::accept(),
             "deliver" => scenarios::deliver(),
             "latency" => scenarios::latency(),
+            "saturation" => scenarios::saturation(),
+            "isolation" => isolation::isolation(),
             "backlog" => scenarios::backlog(),
             "reopen" => scenarios::reopen(),
             other => panic!("no scenario {other}"),

@@ -18,7 +18,7 @@ const TENANTS: u32 = 200;
 const HISTOGRAMS: [&str; 3] = ["commit_duration", "accept_to_first_attempt", "attempt_duration"];
 const LONG: Duration = Duration::from_secs(1800);
 
-fn number(name: &str, otherwise: u64) -> u64 {
+pub(crate) fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
 }
 
@@ -143,6 +143,37 @@ fn up_to(scene: &Scene, what: &str) -> Vec<(String, f64)> {
 fn added(before: &[(String, f64)], after: &[(String, f64)]) -> Value {
     let gained = before.iter().zip(after).map(|((bound, had), (_, has))| (bound.clone(), json!(has - had)));
     Value::Object(gained.collect())
+}
+
+/// As fast as deliveries go: so many events are on their way at any time, each next one is produced when one has arrived. With more the
+/// rate stays and each waits longer.
+pub(crate) fn saturation() -> Value {
+    let scene = subscribed(&[]);
+    scene.receiver.look_at_one_in(100);
+    let mut load = scene.load(number("E2E_EVENTS", 200_000), TENANTS, PARTITIONS);
+    (load.window, load.linger_ms) = (u32::try_from(number("E2E_WINDOW", 2_000)).unwrap(), 1);
+    let first = scene.receiver.count();
+    let before = Usage::of(scene.hub.pid());
+    let mut loading = load.start(scene.folder());
+    let events = usize::try_from(load.events).unwrap();
+    until_true("everything is delivered", LONG, || {
+        let arrived = scene.receiver.count() - first;
+        // At its end it listens no more.
+        loading.arrived(arrived);
+        arrived >= events
+    });
+    let manifest = loading.finish();
+    let after = Usage::of(scene.hub.pid());
+    scene.settled();
+    scene.each_once(&manifest, "at saturation");
+    let arrivals = scene.receiver.arrivals_from(first);
+    let mut figures = used(before, after, load.events);
+    figures["events"] = json!(load.events);
+    figures["on_their_way"] = json!(load.window);
+    figures["deliveries_per_second"] = json!(Rising::of_arrivals(&arrivals).rate());
+    // The first tenth opens connections.
+    figures["latency_ms"] = latencies(&arrivals[events / 10..]).json();
+    figures
 }
 
 /// Every subscription is told to wait for an hour, and a million events come.

@@ -182,7 +182,11 @@ pub(super) const GROUPS: &[Group] = &[
             plain("DISPATCH_CLAIM_BATCH", "16", "Events taken in one claim"),
             plain("LEASE", "75s", "Backstop for a claim; longer than the longest attempt"),
             plain("POISON_THRESHOLD", "5", "Crashes after which a job is given up as poison"),
-            plain("PENDING_IN_MEMORY_MAX", "4000000", "Waiting jobs at which ingest stops"),
+            plain(
+                "PENDING_IN_MEMORY_MAX",
+                "4000000",
+                "Waiting jobs kept in memory (8 bytes each); the ends of longer lanes wait in the store",
+            ),
         ],
     },
     Group {

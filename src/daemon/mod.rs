@@ -327,7 +327,6 @@ impl Running {
             Managed::Subscription { .. }
             | Managed::Deleted
             | Managed::Redriven(_)
-            | Managed::Replay(_)
             | Managed::ApiKey(_)
             | Managed::Done
             | Managed::Lane(_) => Err(DaemonError::Broken("the writer's answer")),

@@ -23,9 +23,6 @@ impl Core {
         admit: Admit,
         counts: &mut Counts,
     ) -> Result<Result<Admitted, Refusal>, StoreError> {
-        if self.lanes.pending() >= self.settings.pending_max && !admit.records.is_empty() {
-            return Ok(Err(Refusal::BacklogFull));
-        }
         let step = match &admit.from {
             AdmitFrom::Partition(step) => Some(step),
             AdmitFrom::Http => None,
@@ -77,7 +74,7 @@ impl Core {
     pub(super) fn position_first(&mut self, txn: &mut Txn<'_>, admit: &mut Admit) -> Result<(), StoreError> {
         let AdmitFrom::Partition(step) = &mut admit.from else { return Ok(()) };
         let stored = txn.position(&step.topic, &step.topic_id, step.partition)?.map(|position| position.next);
-        if stored != step.from || self.lanes.pending() >= self.settings.pending_max {
+        if stored != step.from {
             return Ok(());
         }
         let value = PositionValue { next: step.next, leader_epoch: step.leader_epoch };

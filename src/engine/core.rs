@@ -9,9 +9,8 @@ use crate::engine::board::Board;
 use crate::entropy::Entropy;
 use crate::model::api_key::ApiKey;
 use crate::model::event::Event;
-use crate::model::ids::{ClaimNo, Generation, LogNo, ReplayId, Seq, SubNo, SubscriptionId, TenantNo};
+use crate::model::ids::{ClaimNo, Generation, LogNo, Seq, SubNo, SubscriptionId, TenantNo};
 use crate::model::job::{JobKey, Outcome, Settle};
-use crate::model::replay::Replay;
 use crate::model::subscription::{DeliveryOrder, Subscription};
 use crate::store::StoreError;
 use crate::store::rows::{FillRow, HubRow, TenantRow};
@@ -34,14 +33,14 @@ pub(super) struct Core {
     /// Claims whose attempts are with the pool.
     pub(super) open: OpenClaims,
     pub(super) fills: BTreeMap<SubNo, FillRow>,
-    /// Replays and other bulk work under way.
-    pub(super) replays: BTreeMap<(SubNo, ReplayId), Replay>,
     pub(super) doomed: VecDeque<Doomed>,
     pub(super) recent: Recent,
     pub(super) next_sweep: HubTime,
     claiming: bool,
     #[cfg(feature = "planted-bugs")]
     pub(super) unwritten_claims: Vec<(ClaimNo, crate::store::rows::ClaimRow)>,
+    #[cfg(feature = "planted-bugs")]
+    pub(super) ends: super::planted::Ends,
 }
 
 /// A claimed job.
@@ -62,7 +61,10 @@ pub(super) struct OpenJob {
 #[derive(Debug)]
 pub(super) struct Doomed {
     pub(super) sub: SubNo,
+    /// Its jobs that were in memory.
     pub(super) logs: Vec<LogNo>,
+    /// From here on there may be more of its jobs.
+    pub(super) from: Option<LogNo>,
 }
 
 /// What is shown to readers once the commit stands.
@@ -90,6 +92,7 @@ impl Effects {
 impl Core {
     pub(super) fn new(settings: EngineSettings, entropy: Entropy, hub: HubRow) -> Self {
         let recent = Recent::new(settings.recent_bytes);
+        let lanes = Lanes::new(settings.pending_max);
         Self {
             settings,
             entropy,
@@ -99,16 +102,17 @@ impl Core {
             sub_numbers: HashMap::new(),
             keys: BTreeMap::new(),
             matcher: Matcher::default(),
-            lanes: Lanes::default(),
+            lanes,
             open: OpenClaims::default(),
             fills: BTreeMap::new(),
-            replays: BTreeMap::new(),
             doomed: VecDeque::new(),
             recent,
             next_sweep: HubTime(0),
             claiming: true,
             #[cfg(feature = "planted-bugs")]
             unwritten_claims: Vec::new(),
+            #[cfg(feature = "planted-bugs")]
+            ends: super::planted::Ends::default(),
         }
     }
 
@@ -134,27 +138,32 @@ impl Core {
         for admit in std::mem::take(&mut batch.admits) {
             applied.admits.push(self.admit(txn, now, wall, admit, &mut applied.counts)?);
         }
-        applied.more = self.bulk(txn, now, &mut applied.counts)?;
+        applied.more = self.bulk(txn, now)?;
         if self.claiming {
             applied.more |= self.claim(txn, now, &mut applied.claims, &mut applied.counts)?;
+            applied.more |= self.lanes.refill_from().is_some();
         }
         self.tenants.flush(txn)?;
         if txn.changed() {
             self.hub.hub_time = now;
             txn.put_hub_row(&self.hub)?;
         }
+        #[cfg(feature = "planted-bugs")]
+        self.ends.committed(self.hub.next_log);
         // Timers are for claims: who claims nothing any more would be woken for nothing, again and again.
         applied.wake_at = if self.claiming { self.lanes.next_timer() } else { None };
         Ok(applied)
     }
 
-    fn bulk(&mut self, txn: &mut Txn<'_>, now: HubTime, counts: &mut Counts) -> Result<bool, StoreError> {
+    fn bulk(&mut self, txn: &mut Txn<'_>, now: HubTime) -> Result<bool, StoreError> {
         self.fill_some(txn, now)?;
-        self.replay_some(txn, now, counts)?;
+        if self.claiming {
+            self.refill_some(txn, now)?;
+        }
         self.bury_some(txn)?;
         self.sweep(txn, now)?;
-        // What has to wait is looked at with whatever is settled: asking for another turn would only turn in circles.
-        Ok(self.next_fill().is_some() || self.next_replay().is_some() || !self.doomed.is_empty())
+        // A fill that has to wait is looked at with whatever is settled: asking for another turn would only turn in circles.
+        Ok(self.next_fill().is_some() || !self.doomed.is_empty())
     }
 
     pub(super) fn stop_claiming(&mut self) {
@@ -209,6 +218,7 @@ impl Core {
         Ok(HubState {
             unfinished: self.lanes.pending() as u64 + u64::from(self.lanes.open()),
             in_flight: u64::from(self.lanes.open()),
+            in_memory: self.lanes.in_memory() as u64,
             subscriptions: self.subs.len() as u64,
             breakers_open: self.lanes.breakers_open(),
             oldest_waiting,

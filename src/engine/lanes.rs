@@ -1,19 +1,22 @@
 //! Whose turn it is: lanes in a ring within their tenant, tenants in a ring within the hub.
 //!
-//! All of it is in memory and can be rebuilt from the store by one pass over the jobs; only the writer touches it. Lanes whose last
-//! attempts failed or were slow stand in a ring of their own, so that leaving them aside costs nothing (C5.5).
-//! Invariants: a lane stands in one ring at most once, a slow one in that of the slow; a tenant stands in a ring as long as a lane of it
-//! does; the counts of what is in flight (hub, tenant, destination, slow lanes) are the sums over the lanes.
+//! All of it is in memory and can be rebuilt from the store by one pass over the jobs; only the writer touches it.
+//! Invariants: a lane stands in line at most once, with those of its pace; the counts of what is in flight (hub, tenant, destination, pace)
+//! and of what waits are the sums over the lanes.
+
+mod rest;
+
+pub(super) use rest::Rest;
 
 use super::lane::{Lane, NEVER, Readiness, Taken};
-use super::ring::Ring;
+use super::ring::{Line, Pace};
 use crate::engine::command::BreakerState;
 use crate::model::ids::{ClaimNo, LogNo, SubNo, TenantNo};
 use crate::model::job::{Cause, JobKey};
 use crate::rules::breaker::Breaker;
 use crate::time::HubTime;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 
 /// Number of a destination of a tenant, in memory only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,19 +61,31 @@ pub(super) struct Lanes {
     dests_free: Vec<DestNo>,
     dest_numbers: HashMap<(TenantNo, String), DestNo>,
     in_flight_of: HashMap<TenantNo, u32>,
-    ring: Ring,
-    slow_ring: Ring,
-    slow_turn: bool,
+    line: Line,
     timers: BinaryHeap<Reverse<(HubTime, SubNo)>>,
-    pending: usize,
+    /// Jobs that may wait in memory, about.
+    max: usize,
+    /// Jobs in memory that were never attempted.
+    queued: usize,
+    /// Jobs in memory that wait for another attempt.
+    retrying: usize,
+    /// Jobs that wait in the store only.
+    resting: usize,
+    with_rest: BTreeSet<SubNo>,
+    /// Of these, those whose head runs short.
+    short: BTreeSet<SubNo>,
     open: u32,
-    slow_open: u32,
     /// The suspect that runs alone now (C5.6).
     pub(super) alone: Option<JobKey>,
     with_suspects: BTreeSet<SubNo>,
 }
 
 impl Lanes {
+    /// None yet, over a memory for so many waiting jobs.
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, ..Self::default() }
+    }
+
     /// The lane of a subscription.
     pub(super) fn get(&self, sub: SubNo) -> Option<&Lane> {
         self.lanes.get(&sub)
@@ -96,14 +111,28 @@ impl Lanes {
     pub(super) fn take(&mut self, sub: SubNo) -> Option<Lane> {
         let lane = self.lanes.remove(&sub)?;
         self.dests[lane.dest.0 as usize].lanes.remove(&sub);
-        self.pending -= lane.waiting();
+        self.queued -= lane.queue.len() + lane.fill.as_ref().map_or(0, VecDeque::len);
+        self.retrying -= lane.retries.len() + lane.due.len();
+        self.resting -= lane.rest.map_or(0, |rest| rest.jobs);
+        self.with_rest.remove(&sub);
+        self.short.remove(&sub);
         self.with_suspects.remove(&sub);
         Some(lane)
     }
 
-    /// Jobs waiting in all lanes.
+    /// Jobs waiting in all lanes, in memory or not.
     pub(super) fn pending(&self) -> usize {
-        self.pending
+        self.in_memory() + self.resting
+    }
+
+    /// Jobs waiting in memory.
+    pub(super) fn in_memory(&self) -> usize {
+        self.queued + self.retrying
+    }
+
+    /// Whether there is no room for more jobs that wait for another attempt.
+    pub(super) fn is_full_of_retries(&self) -> bool {
+        self.retrying >= self.max
     }
 
     /// Jobs claimed.
@@ -164,19 +193,11 @@ impl Lanes {
         self.dests[to.0 as usize].open += open;
     }
 
-    /// Appends a job that was never attempted.
-    pub(super) fn push_new(&mut self, sub: SubNo, log: LogNo) {
-        if let Some(lane) = self.lanes.get_mut(&sub) {
-            lane.queue.push_back(log);
-            self.pending += 1;
-        }
-    }
-
     /// Appends a job of an event older than those in the queue, while `start_from` fills.
     pub(super) fn push_filled(&mut self, sub: SubNo, log: LogNo) {
         if let Some(lane) = self.lanes.get_mut(&sub) {
             lane.fill.get_or_insert_default().push_back(log);
-            self.pending += 1;
+            self.queued += 1;
         }
     }
 
@@ -184,39 +205,7 @@ impl Lanes {
     pub(super) fn push_retry(&mut self, sub: SubNo, log: LogNo, due: HubTime, cause: Cause) {
         if let Some(lane) = self.lanes.get_mut(&sub) {
             lane.push_retry(log, due, cause);
-            self.pending += 1;
-        }
-    }
-
-    /// Puts a redriven or replayed job among those whose time has come.
-    pub(super) fn push_again(&mut self, sub: SubNo, log: LogNo, cause: Cause) {
-        if let Some(lane) = self.lanes.get_mut(&sub) {
-            lane.push_due(log, cause);
-            lane.untried.insert(log);
-            self.pending += 1;
-        }
-    }
-
-    /// A job failed or ended: bulk work no longer waits for it.
-    pub(super) fn tried(&mut self, sub: SubNo, log: LogNo) {
-        if let Some(lane) = self.lanes.get_mut(&sub) {
-            lane.untried.remove(&log);
-        }
-    }
-
-    /// Puts back a job that was claimed and not attempted.
-    pub(super) fn put_back(&mut self, sub: SubNo, log: LogNo, from: Taken, cause: Cause) {
-        if let Some(lane) = self.lanes.get_mut(&sub) {
-            match from {
-                Taken::Head => {
-                    // Several may come back of a parallel lane, in any order.
-                    let heads = lane.heads();
-                    let at = heads.partition_point(|other| *other < log);
-                    heads.insert(at, log);
-                }
-                Taken::Due => lane.push_due(log, cause),
-            }
-            self.pending += 1;
+            self.retrying += 1;
         }
     }
 
@@ -240,14 +229,22 @@ impl Lanes {
 
     /// A lane that took its part of this commit: if it is ready for more, after the commit.
     pub(super) fn pass(&mut self, sub: SubNo, now: HubTime, passed: &mut Vec<(TenantNo, SubNo)>) {
+        let readiness = self.readiness(sub, now);
         let Some(lane) = self.lanes.get_mut(&sub) else { return };
-        let until = self.dests[lane.dest.0 as usize].blocked_until();
-        if lane.in_ring || lane.readiness(now, until, self.alone.is_some()) != Readiness::Ready {
+        if lane.in_ring || readiness != Readiness::Ready {
             self.look(sub, now);
         } else {
             lane.in_ring = true;
             passed.push((lane.tenant, sub));
         }
+    }
+
+    /// Whether a job of the lane may be claimed now, or when to look again.
+    fn readiness(&mut self, sub: SubNo, now: HubTime) -> Readiness {
+        let share = self.share(self.retrying);
+        let Some(lane) = self.lanes.get_mut(&sub) else { return Readiness::Blocked };
+        lane.crowded = lane.failed() >= share;
+        lane.readiness(now, self.dests[lane.dest.0 as usize].blocked_until(), self.alone.is_some())
     }
 
     /// Breakers that are not closed.
@@ -274,35 +271,27 @@ impl Lanes {
         if let Some(lane) = self.lanes.get_mut(&sub) {
             lane.open += 1;
             self.open += 1;
-            self.slow_open += u32::from(lane.slow);
+            self.line.count(lane.pace, 1);
             self.dests[lane.dest.0 as usize].open += 1;
             *self.in_flight_of.entry(lane.tenant).or_default() += 1;
         }
     }
 
     /// Counts a claimed job as ended; the caller then looks at the lane.
-    pub(super) fn count_closed(&mut self, sub: SubNo, slow_now: Option<bool>) {
+    pub(super) fn count_closed(&mut self, sub: SubNo, pace: Option<Pace>) {
         if let Some(lane) = self.lanes.get_mut(&sub) {
-            self.slow_open -= u32::from(lane.slow);
+            self.line.uncount(lane.pace, 1);
             lane.open -= 1;
-            if let Some(slow) = slow_now
-                && slow != lane.slow
+            if let Some(pace) = pace
+                && pace != lane.pace
             {
                 // The lane's other attempts change sides with it.
-                if slow {
-                    self.slow_open += lane.open
-                } else {
-                    self.slow_open -= lane.open
-                }
-                lane.slow = slow;
+                self.line.uncount(lane.pace, lane.open);
+                self.line.count(pace, lane.open);
                 if lane.in_ring {
-                    let (from, to) = match slow {
-                        true => (&mut self.ring, &mut self.slow_ring),
-                        false => (&mut self.slow_ring, &mut self.ring),
-                    };
-                    from.remove(lane.tenant, sub);
-                    to.push(lane.tenant, sub);
+                    self.line.change(lane.pace, pace, lane.tenant, sub);
                 }
+                lane.pace = pace;
             }
             self.open -= 1;
             self.dests[lane.dest.0 as usize].open -= 1;
@@ -323,7 +312,7 @@ impl Lanes {
 
     /// Takes back the counts of a lane that was taken away with jobs in flight, but for their slots.
     pub(super) fn uncount(&mut self, lane: &Lane) {
-        self.slow_open -= if lane.slow { lane.open } else { 0 };
+        self.line.uncount(lane.pace, lane.open);
         self.dests[lane.dest.0 as usize].open -= lane.open;
         self.uncount_tenant(lane.tenant, lane.open);
     }
@@ -339,15 +328,15 @@ impl Lanes {
 
     /// Looks at a lane after a change: into the ring when it is ready, else a timer for when it may be.
     pub(super) fn look(&mut self, sub: SubNo, now: HubTime) {
-        let Some(lane) = self.lanes.get_mut(&sub) else { return };
-        if lane.in_ring {
+        if self.lanes.get(&sub).is_none_or(|lane| lane.in_ring) {
             return;
         }
-        match lane.readiness(now, self.dests[lane.dest.0 as usize].blocked_until(), self.alone.is_some()) {
+        let readiness = self.readiness(sub, now);
+        let Some(lane) = self.lanes.get_mut(&sub) else { return };
+        match readiness {
             Readiness::Ready => {
                 lane.in_ring = true;
-                let ring = if lane.slow { &mut self.slow_ring } else { &mut self.ring };
-                ring.push(lane.tenant, sub);
+                self.line.push(lane.pace, lane.tenant, sub);
             }
             Readiness::NotBefore(at) => {
                 if lane.timer.is_none_or(|set| at < set) {
@@ -402,7 +391,7 @@ impl Lanes {
             if free == 0 {
                 return None;
             }
-            let (tenant, sub) = self.pop(slots)?;
+            let (tenant, sub) = self.line.pop(slots)?;
             // No tenant, and no destination, has more in flight than is free for all others (C5.5).
             let of_tenant = self.in_flight_of.get(&tenant).copied().unwrap_or(0);
             let of_dest = self.lanes.get(&sub).map_or(0, |lane| self.dests[lane.dest.0 as usize].open);
@@ -420,30 +409,20 @@ impl Lanes {
     pub(super) fn restore(&mut self, passed: Vec<(TenantNo, SubNo)>) {
         for (tenant, sub) in passed {
             if let Some(lane) = self.lanes.get(&sub) {
-                let ring = if lane.slow { &mut self.slow_ring } else { &mut self.ring };
-                ring.push(tenant, sub);
+                self.line.push(lane.pace, tenant, sub);
             }
         }
     }
 
-    // The two rings take turns, while the slow one has less than half of the slots.
-    fn pop(&mut self, slots: u32) -> Option<(TenantNo, SubNo)> {
-        let slow_may = self.slow_open < (slots / 2).max(1);
-        self.slow_turn = !self.slow_turn;
-        let first = if self.slow_turn && slow_may { self.slow_ring.pop() } else { None };
-        first.or_else(|| self.ring.pop()).or_else(|| if slow_may { self.slow_ring.pop() } else { None })
-    }
-
     fn take_from(&mut self, sub: SubNo, now: HubTime) -> Option<Next> {
-        let lane = self.lanes.get_mut(&sub)?;
-        lane.in_ring = false;
-        let dest = &self.dests[lane.dest.0 as usize];
+        self.lanes.get_mut(&sub)?.in_ring = false;
         // It may have been blocked since it came into the ring.
-        if lane.readiness(now, dest.blocked_until(), self.alone.is_some()) != Readiness::Ready {
+        if self.readiness(sub, now) != Readiness::Ready {
             self.look(sub, now);
             return None;
         }
-        let probes = !matches!(dest.breaker, Breaker::Closed { .. });
+        let lane = self.lanes.get_mut(&sub)?;
+        let probes = !matches!(self.dests[lane.dest.0 as usize].breaker, Breaker::Closed { .. });
         let (log, from, alone) = lane.pick()?;
         if alone {
             self.alone = Some(JobKey { log, sub });
@@ -454,7 +433,11 @@ impl Lanes {
         if let Some(bucket) = lane.bucket.as_mut() {
             bucket.take();
         }
-        self.pending -= 1;
+        match from {
+            Taken::Head => self.queued -= 1,
+            Taken::Due => self.retrying -= 1,
+        }
+        self.note_short(sub);
         self.count_open(sub);
         Some(Next { sub, log, from, probes, alone })
     }

@@ -60,7 +60,7 @@ impl Core {
             self.lanes.iter().map(|(sub, lane)| (sub, lane.generation)).collect();
         // Before anything is forgotten: were this reading to fail, the next one must find the generations.
         let rows = txn.subscriptions()?;
-        self.lanes = Lanes::default();
+        self.lanes = Lanes::new(self.settings.pending_max);
         self.matcher.clear();
         self.subs.clear();
         self.sub_numbers.clear();
@@ -79,9 +79,8 @@ impl Core {
                 lane.fill.get_or_insert_default();
             }
         }
-        let running = txn.replays_running()?.into_iter().filter(|replay| self.subs.contains_key(&replay.sub));
-        self.replays = running.map(|replay| ((replay.sub, replay.id), replay)).collect();
-        self.doomed = txn.tombstones()?.into_iter().map(|(sub, ())| Doomed { sub, logs: Vec::new() }).collect();
+        self.doomed =
+            txn.tombstones()?.into_iter().map(|(sub, ())| Doomed { sub, logs: Vec::new(), from: None }).collect();
         Ok(())
     }
 
@@ -192,28 +191,23 @@ impl Core {
     }
 
     fn load_jobs(&mut self, txn: &mut Txn<'_>, now: HubTime) -> Result<(), StoreError> {
-        let claimed: HashSet<JobKey> =
-            self.open.iter().filter(|(_, open)| !open.gone).map(|(_, open)| open.key).collect();
-        let mut orphans: BTreeMap<SubNo, Vec<LogNo>> = BTreeMap::new();
+        let claimed = self.open.keys();
+        // Of each the first number only: they may be too many for memory.
+        let mut orphans: BTreeMap<SubNo, LogNo> = BTreeMap::new();
         let (lanes, fills) = (&mut self.lanes, &self.fills);
         txn.each_job(|key, job| {
-            if job.cause != Cause::Match
-                && job.steps_used == 0
-                && let Some(lane) = lanes.get_mut(key.sub)
-            {
-                lane.untried.insert(key.log);
-            }
             if lanes.get(key.sub).is_none() {
-                orphans.entry(key.sub).or_default().push(key.log);
+                orphans.entry(key.sub).or_insert(key.log);
             } else if !claimed.contains(&key) {
                 let filled = fills.get(&key.sub).is_some_and(|fill| key.log < fill.before_log);
                 place(lanes, key, &job, now, filled);
             }
         })?;
-        for (sub, logs) in orphans {
+        for (sub, first) in orphans {
+            let from = Some(first);
             match self.doomed.iter_mut().find(|doomed| doomed.sub == sub) {
-                Some(doomed) => doomed.logs = logs,
-                None => self.doomed.push_back(Doomed { sub, logs }),
+                Some(doomed) => doomed.from = from,
+                None => self.doomed.push_back(Doomed { sub, logs: Vec::new(), from }),
             }
         }
         Ok(())
@@ -239,10 +233,15 @@ fn place_of(sink: &Sink) -> u64 {
     std::hash::Hasher::finish(&hasher)
 }
 
+/// Whether a job stands among those of its lane that were never attempted.
+pub(super) fn is_fresh(job: &Job) -> bool {
+    job.steps_used == 0 && job.cause == Cause::Match && job.reclaims < 2
+}
+
 /// Puts a job into the part of its lane where it belongs.
 fn place(lanes: &mut Lanes, key: JobKey, job: &Job, now: HubTime, filled: bool) {
     let JobKey { log, sub } = key;
-    if job.is_fresh() {
+    if is_fresh(job) {
         if filled {
             lanes.push_filled(sub, log);
         } else {

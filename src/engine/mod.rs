@@ -8,8 +8,6 @@ pub mod board;
 mod claim;
 pub mod command;
 mod core;
-pub mod counting;
-mod dead;
 mod fill;
 mod lane;
 mod lanes;
@@ -17,16 +15,14 @@ mod load;
 mod manage;
 mod matcher;
 mod open;
-mod replay;
+#[cfg(feature = "planted-bugs")]
+mod planted;
 mod ring;
 mod settle;
-pub mod skip;
 mod sweep;
-mod wanted;
 
 use crate::entropy::Entropy;
 use crate::model::job::{Claim, Settle};
-use crate::model::limits::{REPLAY_JOBS_AHEAD, REPLAY_JOBS_PER_COMMIT, REPLAY_ROWS_PER_COMMIT};
 use crate::model::record::Reason;
 use crate::rules::backoff::Schedule;
 use crate::rules::breaker::BreakerPolicy;
@@ -49,7 +45,7 @@ pub struct EngineSettings {
     pub breaker: BreakerPolicy,
     /// Steps for subscriptions that give none (C6.1).
     pub schedule: Schedule,
-    /// Jobs in memory before ingest stops.
+    /// Waiting jobs that are kept in memory; a little more where there are very many lanes. What is beyond waits in the store.
     pub pending_max: usize,
     /// Bytes of poison records before only their headers, then only their count is kept (C2.7).
     pub poison_max_bytes: u64,
@@ -59,28 +55,9 @@ pub struct EngineSettings {
     pub only_tenant: Option<Box<str>>,
     /// Memory for bodies of events just stored, so that their first attempt need not read them again.
     pub recent_bytes: usize,
-    /// How far replays and other bulk work go at a time (C6.6).
-    pub replay: ReplayPace,
     /// Bugs planted by the simulator to show that it would see them.
     #[cfg(feature = "planted-bugs")]
     pub planted: Option<PlantedBug>,
-}
-
-/// How far bulk work goes at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReplayPace {
-    /// Jobs made, or dead letters ended, in one commit.
-    pub jobs: usize,
-    /// Events or dead letters looked at in one commit.
-    pub rows: usize,
-    /// Jobs of one subscription that bulk work made and that were not attempted: beyond it waits.
-    pub ahead: usize,
-}
-
-impl Default for ReplayPace {
-    fn default() -> Self {
-        Self { jobs: REPLAY_JOBS_PER_COMMIT, rows: REPLAY_ROWS_PER_COMMIT, ahead: REPLAY_JOBS_AHEAD }
-    }
 }
 
 /// A bug planted on purpose.
@@ -101,10 +78,8 @@ pub enum PlantedBug {
     GenerationIgnored,
     /// Claims are handed out before their commit.
     AttemptBeforeCommit,
-    /// How far a replay came is not written down with the jobs it made.
-    ReplayForgetsItsPlace,
-    /// A replay or redrive makes a job anew where one is unfinished.
-    ReplayMakesAnew,
+    /// Lanes are refilled from a snapshot that is some commits old, and what it says of their ends is believed.
+    RefillBelieved,
 }
 
 /// Commands to apply in one transaction.
@@ -159,8 +134,6 @@ pub struct Counts {
     pub gaps: u64,
     /// Jobs made.
     pub jobs: u64,
-    /// Jobs that replays and redrives made or made due.
-    pub sent_again: u64,
     /// Jobs delivered.
     pub delivered: u64,
     /// Jobs dead, by reason.

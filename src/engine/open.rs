@@ -5,7 +5,8 @@
 
 use super::core::OpenJob;
 use crate::model::ids::ClaimNo;
-use std::collections::BTreeMap;
+use crate::model::job::JobKey;
+use std::collections::{BTreeMap, HashSet};
 
 /// Claims by number.
 #[derive(Debug, Default)]
@@ -24,6 +25,11 @@ impl OpenClaims {
     /// All of them.
     pub(super) fn iter(&self) -> impl Iterator<Item = (ClaimNo, &OpenJob)> {
         self.jobs.iter().map(|(no, open)| (*no, open))
+    }
+
+    /// Jobs that are claimed.
+    pub(super) fn keys(&self) -> HashSet<JobKey> {
+        self.jobs.values().filter(|open| !open.gone).map(|open| open.key).collect()
     }
 
     /// Takes a claim in, in place of what it was.
@@ -65,7 +71,6 @@ mod tests {
     use super::*;
     use crate::engine::lane::Taken;
     use crate::model::ids::{Generation, LogNo, SubNo};
-    use crate::model::job::JobKey;
 
     fn open(log: u64) -> OpenJob {
         let key = JobKey { log: LogNo(log), sub: SubNo(1) };

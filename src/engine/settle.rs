@@ -3,6 +3,7 @@
 use super::Counts;
 use super::core::{Core, Effects, OpenJob};
 use super::lane::Taken;
+use super::ring::Pace;
 use crate::model::attempt::{AttemptRecord, ErrorClass};
 use crate::model::ids::{Generation, SubNo};
 use crate::model::job::{Cause, DeadLetter, DeadReason, Job, JobKey, Outcome, Settle};
@@ -40,12 +41,13 @@ impl Core {
         }
         txn.remove_claim(settle.claim)?;
         let sub = settle.key.sub;
-        let slow = match &settle.outcome {
-            Outcome::Delivered(attempt) => Some(attempt.duration_ms > SLOW_MS),
-            Outcome::Failed { .. } | Outcome::Crashed => Some(true),
+        let pace = match &settle.outcome {
+            Outcome::Delivered(attempt) if attempt.duration_ms > SLOW_MS => Some(Pace::Slow),
+            Outcome::Delivered(_) => Some(Pace::Quick),
+            Outcome::Failed { .. } | Outcome::Crashed => Some(Pace::Slow),
             Outcome::Held { .. } | Outcome::Hopeless { .. } | Outcome::Released => None,
         };
-        self.lanes.count_closed(sub, slow);
+        self.lanes.count_closed(sub, pace);
         if let Some(job) = txn.job(settle.key)? {
             self.settle_job(txn, now, settle, job, open, effects, counts)?;
         }
@@ -73,7 +75,6 @@ impl Core {
                 if job.cause == Cause::Replay {
                     txn.remove_dead(sub, log)?;
                 }
-                self.lanes.tried(sub, log);
                 counts.delivered += 1;
             }
             Outcome::Failed { .. } | Outcome::Held { .. } if self.is_of_an_older_destination(sub, open) => {
@@ -87,7 +88,6 @@ impl Core {
             Outcome::Failed { attempt, not_before_ms } => {
                 note_attempt(&mut job, attempt, now);
                 job.steps_used = job.steps_used.saturating_add(1);
-                self.lanes.tried(sub, log);
                 match backoff::next(&self.schedule_of(sub), job.steps_used, self.entropy.next_u64()) {
                     Next::Wait { ms } => {
                         job.due = now.plus_ms(ms.max(not_before_ms.unwrap_or(0).min(HOLD_MAX_MS)));
@@ -151,7 +151,6 @@ impl Core {
         counts: &mut Counts,
     ) -> Result<(), StoreError> {
         txn.remove_job(key)?;
-        self.lanes.tried(key.sub, key.log);
         let Job { seq, steps_used, attempts, .. } = job;
         txn.put_dead(key.sub, key.log, &DeadLetter { seq, reason, died_at: now, steps_used, attempts })?;
         counts.die(reason);

@@ -18,9 +18,8 @@ impl Core {
     pub(super) fn bury(&mut self, txn: &mut Txn<'_>, sub: SubNo, now: HubTime) -> Result<(), StoreError> {
         txn.bury_subscription(sub)?;
         self.fills.remove(&sub);
-        self.replays.retain(|(of, _), _| *of != sub);
         self.end_probes_of(sub, now);
-        let mut logs = Vec::new();
+        let (mut logs, mut from) = (Vec::new(), None);
         let claimed: Vec<_> =
             self.open.iter().filter(|(_, open)| open.key.sub == sub).map(|(no, open)| (no, *open)).collect();
         for (no, open) in claimed {
@@ -36,10 +35,10 @@ impl Core {
             logs.extend(lane.fill.iter().flatten());
             logs.extend(&lane.queue);
             logs.extend(&lane.due);
-            logs.extend(&lane.again);
             logs.extend(lane.retries.iter().map(|(_, log)| *log));
+            from = lane.rest.map(|rest| rest.from);
         }
-        self.doomed.push_back(Doomed { sub, logs });
+        self.doomed.push_back(Doomed { sub, logs, from });
         Ok(())
     }
 
@@ -72,8 +71,21 @@ impl Core {
         for log in doomed.logs.drain(keep..) {
             txn.remove_job(JobKey { log, sub })?;
         }
-        if keep == 0 && txn.remove_dead_of(sub, BULK_ROWS_PER_COMMIT)? < BULK_ROWS_PER_COMMIT {
-            txn.remove_replays_of(sub)?;
+        if keep > 0 {
+            return Ok(());
+        }
+        if let Some(from) = doomed.from {
+            let mut of_it = Vec::new();
+            doomed.from = txn.jobs_from(from, BULK_ROWS_PER_COMMIT, |key, _| {
+                if key.sub == sub {
+                    of_it.push(key);
+                }
+            })?;
+            for key in of_it {
+                txn.remove_job(key)?;
+            }
+        }
+        if doomed.from.is_none() && txn.remove_dead_of(sub, BULK_ROWS_PER_COMMIT)? < BULK_ROWS_PER_COMMIT {
             txn.remove_tombstone(sub)?;
             self.doomed.pop_front();
         }

@@ -46,14 +46,6 @@ pub struct Job {
     pub attempts: Vec<AttemptRecord>,
 }
 
-impl Job {
-    /// Whether it stands in its lane's order, to be attempted for the first time (C5.4): neither failed, nor sent again, nor a suspect
-    /// that runs alone (C5.6).
-    pub fn is_fresh(&self) -> bool {
-        self.steps_used == 0 && self.cause == Cause::Match && self.reclaims < 2
-    }
-}
-
 /// Why a job ended undelivered (C6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
 pub enum DeadReason {

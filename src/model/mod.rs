@@ -12,5 +12,4 @@ pub mod ids;
 pub mod job;
 pub mod limits;
 pub mod record;
-pub mod replay;
 pub mod subscription;

@@ -6,7 +6,6 @@
 mod codec;
 pub mod disk;
 mod key;
-mod replays;
 pub mod rows;
 mod tables;
 pub mod txn;
@@ -119,17 +118,7 @@ impl Store {
         }
         let store = Self { disk, settings, open: Arc::new(RwLock::new(None)) };
         store.reopen()?;
-        // A store of an older program lacks the tables that came later; readers want to find them, empty.
-        if store.lacks_tables()? {
-            store.write(|txn| txn.create_tables())?;
-        }
         Ok(store)
-    }
-
-    fn lacks_tables(&self) -> Result<bool, StoreError> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let read = open.as_ref().ok_or(StoreError::Closed)?.begin_read()?;
-        Ok(read.list_tables()?.count() < tables::TABLES)
     }
 
     /// Drops the handle and opens the file again: the way on after any error inside a write.

@@ -44,13 +44,9 @@ pub(super) enum Table {
     Idempotency,
     /// expiry, key id, client key -> nothing
     IdempotencyEnd,
-    /// ended or not, subscription number, replay id -> bulk work
-    Replay,
-    /// subscription number -> stretches of seqs that were skipped
-    Skipped,
 }
 
-pub(super) const TABLES: usize = 22;
+pub(super) const TABLES: usize = 20;
 
 /// Every table with its name in the file, in the order of their numbers.
 pub(super) const NAMES: [(Table, &str); TABLES] = [
@@ -74,8 +70,6 @@ pub(super) const NAMES: [(Table, &str); TABLES] = [
     (Table::ApiKey, "api_key"),
     (Table::Idempotency, "idempotency"),
     (Table::IdempotencyEnd, "idempotency_end"),
-    (Table::Replay, "replay"),
-    (Table::Skipped, "skipped"),
 ];
 
 /// The definition that redb wants.

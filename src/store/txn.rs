@@ -123,13 +123,10 @@ impl<'t> Txn<'t> {
         Ok(Some([row.source.to_owned(), row.resource.to_owned(), row.event.to_owned()]))
     }
 
-    /// Adds a subscription to those an event was matched for, when `start_from` or a replay matched it later (C4.8, C6.6).
+    /// Adds a subscription to those an event was matched for, when `start_from` matched it later (C4.8).
     pub fn add_matched(&mut self, log: LogNo, sub: SubNo) -> Result<(), StoreError> {
         let Some(bytes) = self.get_raw(Table::Log, &key::log(log))? else { return Ok(()) };
         let mut row: LogRow<'_> = codec::borrow(&bytes)?;
-        if row.matched.contains(&sub) {
-            return Ok(());
-        }
         row.matched.push(sub);
         self.put(Table::Log, &key::log(log), &row)
     }
@@ -198,7 +195,6 @@ impl<'t> Txn<'t> {
         self.remove(Table::Subscription, &key::sub(no))?;
         self.remove(Table::Fill, &key::sub(no))?;
         self.remove(Table::Hold, &key::sub(no))?;
-        self.remove(Table::Skipped, &key::sub(no))?;
         self.put(Table::Tombstone, &key::sub(no), &())
     }
 
@@ -238,6 +234,28 @@ impl<'t> Txn<'t> {
             each(key::read_job(key).ok_or_else(bad_key)?, codec::decode(value)?);
             Ok(())
         })
+    }
+
+    /// Jobs from a log number on, in the order of the log: `rows` of them, and all of the last number. Where to go on; none where those
+    /// were all there are.
+    pub fn jobs_from(
+        &mut self,
+        from: LogNo,
+        rows: usize,
+        mut each: impl FnMut(JobKey, Job),
+    ) -> Result<Option<LogNo>, StoreError> {
+        let low = key::job(JobKey { log: from, sub: SubNo(0) });
+        let (mut seen, mut last) = (0, from);
+        for row in self.table(Table::Job)?.range::<&[u8]>(low.as_slice()..)? {
+            let (key, value) = row?;
+            let key = key::read_job(key.value()).ok_or_else(bad_key)?;
+            if seen >= rows && key.log > last {
+                return Ok(Some(key.log));
+            }
+            (seen, last) = (seen + 1, key.log);
+            each(key, codec::decode(value.value())?);
+        }
+        Ok(None)
     }
 
     /// Writes a claim.
@@ -400,15 +418,15 @@ impl<'t> Txn<'t> {
         }
     }
 
-    pub(super) fn get_raw(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    fn get_raw(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.table(table)?.get(key)?.map(|value| value.value().to_vec()))
     }
 
-    pub(super) fn get<T: Decode<()>>(&mut self, table: Table, key: &[u8]) -> Result<Option<T>, StoreError> {
+    fn get<T: Decode<()>>(&mut self, table: Table, key: &[u8]) -> Result<Option<T>, StoreError> {
         self.table(table)?.get(key)?.map(|value| codec::decode(value.value())).transpose()
     }
 
-    pub(super) fn put<T: Encode>(&mut self, table: Table, key: &[u8], value: &T) -> Result<(), StoreError> {
+    fn put<T: Encode>(&mut self, table: Table, key: &[u8], value: &T) -> Result<(), StoreError> {
         let bytes = codec::encode(value)?;
         self.put_raw(table, key, &bytes)
     }
@@ -419,13 +437,13 @@ impl<'t> Txn<'t> {
         Ok(())
     }
 
-    pub(super) fn remove(&mut self, table: Table, key: &[u8]) -> Result<bool, StoreError> {
+    fn remove(&mut self, table: Table, key: &[u8]) -> Result<bool, StoreError> {
         let was = self.table(table)?.remove(key)?.is_some();
         self.changed |= was;
         Ok(was)
     }
 
-    pub(super) fn each(
+    fn each(
         &mut self,
         table: Table,
         low: Bound<&[u8]>,
@@ -465,6 +483,6 @@ pub struct EventPlace {
     pub seq: Seq,
 }
 
-pub(super) fn bad_key() -> StoreError {
+fn bad_key() -> StoreError {
     StoreError::Damaged("a key has the wrong length".to_owned())
 }

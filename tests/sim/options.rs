@@ -3,7 +3,7 @@
 use crate::chance::Chance;
 use crate::model::Rules;
 use streaming_hub::dispatch::pool::PoolSettings;
-use streaming_hub::engine::{EngineSettings, PlantedBug, ReplayPace};
+use streaming_hub::engine::{EngineSettings, PlantedBug};
 use streaming_hub::model::limits::RECLAIMS_DEFAULT;
 use streaming_hub::rules::backoff::Schedule;
 use streaming_hub::rules::breaker::BreakerPolicy;
@@ -23,7 +23,6 @@ pub struct Options {
     pub claim_batch: u32,
     pub recent_bytes: usize,
     pub pending_max: usize,
-    pub replay: ReplayPace,
     pub loads: usize,
     pub body_bytes: usize,
     pub lease_ms: u64,
@@ -81,13 +80,8 @@ impl Options {
             slots: chance.pick(&[1, 2, 3, 8, 64]),
             claim_batch: chance.pick(&[1, 2, 8, 256]),
             recent_bytes: chance.pick(&[0, 3_000, 1 << 20]),
-            pending_max: chance.pick(&[12, 1_000_000, 1_000_000, 1_000_000]),
-            replay: chance.pick(&[
-                ReplayPace { jobs: 1, rows: 2, ahead: 1 },
-                ReplayPace { jobs: 3, rows: 8, ahead: 4 },
-                ReplayPace { jobs: 4, rows: 16, ahead: 1_000 },
-                ReplayPace::default(),
-            ]),
+            // Most worlds have lanes that are too long for memory.
+            pending_max: chance.pick(&[2, 5, 12, 12, 40, 40, 1_000_000, 1_000_000]),
             loads: chance.pick(&[1, 3, 8]),
             body_bytes: chance.pick(&[600, 20_000, 64 << 20]),
             lease_ms: chance.pick(&[70_000, 90_000]),
@@ -118,7 +112,6 @@ impl Options {
             poison_retention_ms: u64::MAX,
             recent_bytes: self.recent_bytes,
             only_tenant: None,
-            replay: self.replay,
             planted: self.planted,
         }
     }
@@ -132,7 +125,6 @@ impl Options {
             breaker: self.breaker,
             schedule: self.schedule.clone(),
             pending_max: self.pending_max,
-            replay: self.replay,
         }
     }
 
@@ -147,7 +139,7 @@ impl Options {
     }
 }
 
-/// Calm worlds, worlds with one kind of trouble, and worlds with all of them.
+/// Worlds with one kind of trouble, and worlds with all of them.
 fn faults(chance: &mut Chance) -> Faults {
     let all = Faults {
         cuts: 25,
@@ -162,12 +154,12 @@ fn faults(chance: &mut Chance) -> Faults {
     };
     let none = Faults::default();
     match chance.below(9) {
-        0 => none,
+        0 => Faults { receivers: 200, ..none },
         1 => Faults { receivers: 200, api: 100, ..none },
         2 => Faults { cuts: 60, ..none },
         3 => Faults { disk: 50, receivers: 50, ..none },
         4 => Faults { kills: 30, stops: 20, clock: 10, receivers: 50, api: 50, ..none },
-        5 => Faults { crashers: 60, killers: 40, ..none },
+        5 => Faults { crashers: 60, killers: chance.pick(&[0, 40]), ..none },
         6 | 7 => all,
         _ => Faults { cuts: 100, kills: 40, api: 200, receivers: 100, ..all },
     }

@@ -118,8 +118,19 @@ impl Model {
             room.free
         );
         let slow = self.subs[&sub_no].slow;
-        hold!(!slow || room.slow < (self.rules.slots / 2).max(1), "C5.5: {what}: slow lanes have {}", room.slow);
+        hold!(self.has_its_share(sub_no), "C5.5: {what}: lanes of its kind ({slow:?}) have their share: {room:?}");
         Ok(())
+    }
+
+    /// Slow lanes have half of the slots, and with those of which nothing is known three quarters.
+    pub(crate) fn has_its_share(&self, sub_no: SubNo) -> bool {
+        let (room, slots) = (self.room(sub_no), self.rules.slots);
+        let less_than = |count: u32, share: u32| count < share.max(1);
+        match self.subs[&sub_no].slow {
+            Some(false) => true,
+            None => less_than(room.slow + room.unknown, slots * 3 / 4),
+            Some(true) => less_than(room.slow + room.unknown, slots * 3 / 4) && less_than(room.slow, slots / 2),
+        }
     }
 
     pub(crate) fn room(&self, sub_no: SubNo) -> Room {
@@ -132,7 +143,8 @@ impl Model {
             free: self.rules.slots.saturating_sub(taken),
             of_tenant: count(&|other| other.tenant == sub.tenant),
             of_destination: count(&|other| other.destination() == sub.destination()),
-            slow: count(&|other| other.slow),
+            slow: count(&|other| other.slow == Some(true)),
+            unknown: count(&|other| other.slow.is_none()),
         }
     }
 
@@ -182,7 +194,7 @@ impl Model {
                 job.reclaims += 1;
             }
             if job.reclaims >= self.rules.poison_threshold {
-                self.die(now, key, DeadReason::Poison, &mut dead);
+                self.die(key, DeadReason::Poison, &mut dead);
             }
         }
         self.read_again(now);
@@ -213,7 +225,7 @@ impl Model {
             };
         }
         for sub in self.subs.values_mut() {
-            sub.slow = false;
+            sub.slow = None;
             sub.taken = (0, now);
         }
         for job in self.jobs.values_mut() {
@@ -229,4 +241,5 @@ pub struct Room {
     pub of_tenant: u32,
     pub of_destination: u32,
     pub slow: u32,
+    pub unknown: u32,
 }

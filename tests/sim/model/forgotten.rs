@@ -1,7 +1,7 @@
 //! Whether somebody waits who should not: the other half of every rule about who may be claimed.
 
 use super::breaker::BreakerModel;
-use super::{Job, Model, State, Sub};
+use super::{Job, Model, State};
 use streaming_hub::model::ids::{Seq, SubNo};
 use streaming_hub::model::job::Cause;
 use streaming_hub::model::subscription::DeliveryOrder;
@@ -16,7 +16,18 @@ impl Model {
         })
     }
 
+    /// A job of it may be claimed by every rule but those about slots, and all of these are taken.
+    pub(super) fn waits_only_for_a_slot(&self, no: SubNo, now: HubTime) -> bool {
+        let room = self.room(no);
+        room.free == 0 && self.has_its_share(no) && self.waiting_for_nothing_else(no, now).is_some()
+    }
+
     fn claimable(&self, no: SubNo, now: HubTime) -> Option<(Seq, &Job)> {
+        self.waiting_for_nothing_else(no, now).filter(|_| self.has_free_slot(no))
+    }
+
+    /// The job of it whose turn it is, if slots were no matter.
+    fn waiting_for_nothing_else(&self, no: SubNo, now: HubTime) -> Option<(Seq, &Job)> {
         let sub = &self.subs[&no];
         let open = self.claims.values().filter(|claim| claim.sub == no).count();
         let breaker = self.breakers.get(&sub.destination());
@@ -26,7 +37,7 @@ impl Model {
             || breaker.is_some_and(|breaker: &BreakerModel| !breaker.lets_through(now))
             // Tokens are not modelled.
             || sub.spec.rate_limit.is_some();
-        if blocked || !self.has_free_slot(no, sub) {
+        if blocked {
             return None;
         }
         let waiting = || self.lane(no).filter(|(_, job)| job.state == State::Waiting);
@@ -37,16 +48,15 @@ impl Model {
         let strict = sub.spec.delivery_order == DeliveryOrder::Strict;
         let newest = sub.fill.as_ref().map_or(u64::MAX, |fill| fill.to);
         let head = waiting().find(|(_, job)| job.fresh && job.cause == Cause::Match).filter(|(seq, _)| seq.0 <= newest);
-        let stuck = strict && waiting().any(|(_, job)| !job.fresh && job.cause == Cause::Match);
+        let failed = waiting().filter(|(_, job)| !job.fresh && job.cause == Cause::Match).count();
+        // At the ceiling a lane with many failed jobs makes no first attempts.
+        let stuck = (strict && failed > 0) || failed >= self.head();
         let retry = waiting().find(|(_, job)| !job.fresh && is_due(job));
         retry.or(head.filter(|(_, job)| !stuck && is_due(job)))
     }
 
-    fn has_free_slot(&self, no: SubNo, sub: &Sub) -> bool {
+    fn has_free_slot(&self, no: SubNo) -> bool {
         let room = self.room(no);
-        room.free > 0
-            && room.of_tenant < room.free
-            && room.of_destination < room.free
-            && (!sub.slow || room.slow < (self.rules.slots / 2).max(1))
+        room.free > 0 && room.of_tenant < room.free && room.of_destination < room.free && self.has_its_share(no)
     }
 }

@@ -4,6 +4,7 @@ use super::breaker::BreakerModel;
 use super::{Answer, Ask, AskChange, Fill, Job, Model, State, Sub};
 use streaming_hub::engine::command::Refusal;
 use streaming_hub::model::ids::{Seq, SubNo, SubscriptionId};
+use streaming_hub::model::job::Cause;
 use streaming_hub::model::subscription::{Sink, StartFrom};
 use streaming_hub::time::{HubTime, Timestamp};
 
@@ -27,12 +28,12 @@ impl Model {
                     old_secret_until: None,
                     changes: 0,
                     hold_until: HubTime(0),
-                    slow: false,
+                    slow: None,
                     fill: None,
-                    skipped: Vec::new(),
                     first_begun: Seq(0),
                     last_begun: Seq(0),
                     ordered_after: Seq(0),
+                    passed_over: 0,
                     taken: (0, now),
                 };
                 self.subs.insert(no, sub);
@@ -50,17 +51,10 @@ impl Model {
                 self.delete(now, no);
                 Ok(Answer::Deleted)
             }
+            // As many as may be in memory wait for another attempt already.
+            Ask::Redrive(_) if self.retrying() >= self.rules.pending_max => Err(Refusal::BacklogFull),
             Ask::Redrive(which) => {
                 Ok(Answer::Redriven(self.redrive(now, which.iter().map(|(no, _, seq)| (*no, *seq)))))
-            }
-            Ask::Letter { sub, seq, end, .. } => self.end_letter(now, (*sub, *seq), *end),
-            Ask::Replay { id, tenant, replay, through, only } => {
-                let no = self.find_of(tenant, *id)?;
-                Ok(self.start_replay(now, no, *replay, through, only))
-            }
-            Ask::Cancel { id, tenant, replay } => {
-                let no = self.find_of(tenant, *id)?;
-                self.cancel_replay((no, *replay))
             }
             Ask::Key(id) => {
                 self.keys.insert(*id);
@@ -85,6 +79,7 @@ impl Model {
             in_flight: u32::try_from(count(|job| matches!(job.state, State::Claimed(_)))).unwrap(),
             held: sub.hold_until > now,
             breaker_open: self.breakers.get(&sub.destination()).is_some_and(|breaker| breaker.is_open()),
+            probing: matches!(self.breakers.get(&sub.destination()), Some(BreakerModel::Probing { .. })),
         }
     }
 
@@ -135,8 +130,6 @@ impl Model {
             (false, true) if !before.started => starts = true,
             (false, true) => {
                 skipped = after.unmatched_from.take().filter(|from| *from < next).map(|from| (from, next - 1));
-                after.skipped.extend(skipped);
-                after.skipped.sort_unstable();
             }
             (true, true) | (false, false) => {}
         }
@@ -180,13 +173,9 @@ impl Model {
             sub.changes += 1;
             sub.fill = None;
         }
-        self.replays.retain(|(of, _), _| *of != no);
         self.forget_destinations();
         for ((_, _), job) in self.jobs.range_mut((no, Seq(0))..=(no, Seq(u64::MAX))) {
-            if job.state != State::Purged {
-                job.state = State::Removed;
-            }
-            job.letter = None;
+            job.state = State::Removed;
         }
     }
 
@@ -204,6 +193,23 @@ impl Model {
                 *breaker = breaker.probe_ended(now);
             }
         }
+    }
+
+    fn redrive(&mut self, now: HubTime, which: impl Iterator<Item = (SubNo, Seq)>) -> u64 {
+        let mut redriven = 0;
+        for key in which {
+            if self.subs.get(&key.0).is_none_or(|sub| sub.deleted) {
+                continue;
+            }
+            if let Some(job) = self.jobs.get_mut(&key)
+                && let State::Dead(_) = job.state
+            {
+                *job = Job { begun: job.begun, lost: job.lost, first_begun: true, ..Job::new(Cause::Redrive, now) };
+                redriven += 1;
+            }
+        }
+        self.totals.redriven += redriven;
+        redriven
     }
 }
 

@@ -8,20 +8,18 @@ pub mod breaker;
 pub mod claim;
 mod forgotten;
 pub mod manage;
-pub mod replay;
 mod settle;
+mod starving;
 
 use crate::dump::Dump;
 use breaker::BreakerModel;
-use replay::{Letter, ReplayModel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use streaming_hub::engine::ReplayPace;
-use streaming_hub::engine::command::{AdmitResult, LetterEnd, PartitionStep, Refusal, Through};
+use streaming_hub::engine::command::{AdmitResult, PartitionStep, Refusal};
 use streaming_hub::model::event::Event;
-use streaming_hub::model::ids::{ClaimNo, EventId, KeyId, LogNo, ReplayId, Seq, SubNo, SubscriptionId};
+use streaming_hub::model::ids::{ClaimNo, EventId, KeyId, LogNo, Seq, SubNo, SubscriptionId};
 use streaming_hub::model::job::{Cause, DeadReason, JobKey, Settle};
-use streaming_hub::model::subscription::{DeliveryOrder, EventPattern, Spec};
+use streaming_hub::model::subscription::{DeliveryOrder, Spec};
 use streaming_hub::rules::breaker::BreakerPolicy;
 use streaming_hub::time::{HubTime, Timestamp};
 
@@ -51,7 +49,6 @@ pub struct Rules {
     pub breaker: BreakerPolicy,
     pub schedule: Vec<u64>,
     pub pending_max: usize,
-    pub replay: ReplayPace,
 }
 
 /// What was asked of the writer in one batch.
@@ -69,9 +66,6 @@ pub enum Ask {
     Change { id: SubscriptionId, tenant: String, if_revision: Option<u64>, change: AskChange },
     Delete { id: SubscriptionId, tenant: String },
     Redrive(Vec<(SubNo, LogNo, Seq)>),
-    Letter { sub: SubNo, log: LogNo, seq: Seq, end: LetterEnd },
-    Replay { id: SubscriptionId, tenant: String, replay: ReplayId, through: Through, only: Vec<EventPattern> },
-    Cancel { id: SubscriptionId, tenant: String, replay: ReplayId },
     Key(KeyId),
     Inspect(SubNo),
     InspectHub,
@@ -111,37 +105,16 @@ pub struct Answers {
     pub delivered: u64,
     pub dead: u64,
     pub stale: u64,
-    /// Bulk work went on.
-    pub worked: bool,
 }
 
 /// What a management command had to be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    Subscription {
-        revision: u64,
-        live: bool,
-        skipped: Option<(u64, u64)>,
-    },
+    Subscription { revision: u64, live: bool, skipped: Option<(u64, u64)> },
     Deleted,
     Redriven(u64),
-    /// How much it has done, and whether it goes on.
-    Replay {
-        done: u64,
-        running: bool,
-    },
-    Lane {
-        waiting: u64,
-        in_flight: u32,
-        held: bool,
-        breaker_open: bool,
-    },
-    Hub {
-        unfinished: u64,
-        in_flight: u64,
-        subscriptions: u64,
-        breakers_open: u64,
-    },
+    Lane { waiting: u64, in_flight: u32, held: bool, breaker_open: bool, probing: bool },
+    Hub { unfinished: u64, in_flight: u64, subscriptions: u64, breakers_open: u64 },
     Other,
 }
 
@@ -170,17 +143,18 @@ pub struct Sub {
     /// Counts what every attempt begun later has to obey (C5.5).
     pub changes: u64,
     pub hold_until: HubTime,
-    pub slow: bool,
+    /// Whether its last attempt failed or took more than a second; none: no attempt has ended since the store was read.
+    pub slow: Option<bool>,
     /// What `start_from` still has to match.
     pub fill: Option<Fill>,
-    /// Stretches that were skipped and not replayed since (C8.5).
-    pub skipped: Vec<(u64, u64)>,
     /// Newest seq whose first attempt began.
     pub first_begun: Seq,
     /// Seq of the last attempt of a matched job.
     pub last_begun: Seq,
     /// Order is promised from there on: the lane had another one before.
     pub ordered_after: Seq,
+    /// Claims that others were given while it waited for nothing but a slot.
+    pub passed_over: usize,
     /// Claims since its tokens were counted last, and since when.
     pub taken: (u64, HubTime),
 }
@@ -221,10 +195,6 @@ pub struct Job {
     /// Attempts begun, successes the receiver gave, and attempts whose outcome was lost, for the count of repeats.
     pub begun: u32,
     pub lost: u32,
-    /// Deliveries after which a replay began anew.
-    pub again: u32,
-    /// Its dead letter: it stays while a replay of it is under way.
-    pub letter: Option<Letter>,
 }
 
 /// Where a job stands: in exactly one of these (invariant 1).
@@ -234,8 +204,7 @@ pub enum State {
     Claimed(ClaimNo),
     Delivered,
     Dead(DeadReason),
-    /// Its dead letter was removed, or its subscription is gone.
-    Purged,
+    /// Its subscription is gone.
     Removed,
 }
 
@@ -271,10 +240,6 @@ pub struct Model {
     /// Partitions whose position a recorded gap has set back (C1.5).
     pub set_back: BTreeSet<(String, [u8; 16], i32)>,
     pub breakers: BTreeMap<(String, String), BreakerModel>,
-    /// Bulk work under way.
-    pub replays: BTreeMap<(SubNo, ReplayId), ReplayModel>,
-    /// That has ended, with how much it had done.
-    pub replays_ended: BTreeMap<(SubNo, ReplayId), u64>,
     pub keys: BTreeSet<KeyId>,
     pub poison: usize,
     pub gaps: usize,
@@ -301,10 +266,6 @@ pub struct Totals {
     pub dead: u64,
     pub poisoned_jobs: u64,
     pub redriven: u64,
-    pub replayed: u64,
-    pub purged: u64,
-    pub replays: u64,
-    pub cancelled: u64,
     pub stale: u64,
 }
 
@@ -323,8 +284,6 @@ impl Model {
             positions: BTreeMap::new(),
             set_back: BTreeSet::new(),
             breakers: BTreeMap::new(),
-            replays: BTreeMap::new(),
-            replays_ended: BTreeMap::new(),
             keys: BTreeSet::new(),
             poison: 0,
             gaps: 0,
@@ -351,7 +310,6 @@ impl Model {
             answers.admits.push(answer);
         }
         self.fill_one(now);
-        answers.worked = self.replay_one(now);
         answers
     }
 
@@ -363,6 +321,17 @@ impl Model {
     /// Jobs waiting in all lanes.
     pub fn waiting(&self) -> usize {
         self.jobs.values().filter(|job| job.state == State::Waiting).count()
+    }
+
+    /// Of these, those that are no first attempts.
+    pub fn retrying(&self) -> usize {
+        self.jobs.values().filter(|job| job.state == State::Waiting && !job.fresh).count()
+    }
+
+    /// What a lane may have in memory in any case.
+    pub fn head(&self) -> usize {
+        let lanes = self.subs.values().filter(|sub| !sub.deleted).count();
+        (self.rules.pending_max / (8 * lanes.max(1))).clamp(1, 1024)
     }
 
     /// Jobs of one subscription.

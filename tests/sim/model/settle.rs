@@ -2,11 +2,10 @@
 
 use super::breaker::BreakerModel;
 use super::manage::url;
-use super::replay::Letter;
 use super::{Answers, ClaimModel, Model, State};
 use streaming_hub::model::attempt::ErrorClass;
 use streaming_hub::model::ids::{Seq, SubNo};
-use streaming_hub::model::job::{Cause, DeadReason, Outcome, Settle};
+use streaming_hub::model::job::{DeadReason, Outcome, Settle};
 use streaming_hub::time::HubTime;
 
 const HOUR_MS: u64 = 3_600_000;
@@ -25,7 +24,7 @@ impl Model {
             (sub.destination(), claim.url != url(&sub.spec.sink))
         };
         if let Some(slow) = slow(&settle.outcome) {
-            self.subs.get_mut(&claim.sub).unwrap().slow = slow;
+            self.subs.get_mut(&claim.sub).unwrap().slow = Some(slow);
         }
         if let Some(job) = self.jobs.get_mut(&key) {
             job.state = State::Waiting;
@@ -33,10 +32,6 @@ impl Model {
         match &settle.outcome {
             Outcome::Delivered(_) => {
                 self.end(key, State::Delivered);
-                let job = self.jobs.get_mut(&key).unwrap();
-                if job.cause == Cause::Replay {
-                    job.letter = None;
-                }
                 self.totals.delivered += 1;
                 answers.delivered += 1;
             }
@@ -53,7 +48,7 @@ impl Model {
                         job.due = (now.plus_ms(least), now.plus_ms(least.max(*step)));
                         job.fresh = false;
                     }
-                    None => self.die(now, key, DeadReason::Exhausted, answers),
+                    None => self.die(key, DeadReason::Exhausted, answers),
                 }
             }
             Outcome::Held { hold_ms, .. } => {
@@ -62,13 +57,13 @@ impl Model {
                 job.note(now);
                 let first = job.first_attempt.unwrap();
                 if now.since_ms(first) > life {
-                    self.die(now, key, DeadReason::Exhausted, answers);
+                    self.die(key, DeadReason::Exhausted, answers);
                 }
                 let sub = self.subs.get_mut(&claim.sub).unwrap();
                 sub.hold_until = sub.hold_until.max(now.plus_ms((*hold_ms).min(HOUR_MS)));
                 sub.changes += 1;
             }
-            Outcome::Hopeless { reason, .. } => self.die(now, key, *reason, answers),
+            Outcome::Hopeless { reason, .. } => self.die(key, *reason, answers),
             Outcome::Released => {}
             Outcome::Crashed => {
                 let threshold = self.rules.poison_threshold;
@@ -77,7 +72,7 @@ impl Model {
                 job.lost += 1;
                 job.fresh = false;
                 if job.reclaims >= threshold {
-                    self.die(now, key, DeadReason::Poison, answers);
+                    self.die(key, DeadReason::Poison, answers);
                 }
             }
         }
@@ -90,10 +85,8 @@ impl Model {
         self.jobs.get_mut(&key).unwrap().state = state;
     }
 
-    pub(super) fn die(&mut self, now: HubTime, key: (SubNo, Seq), reason: DeadReason, answers: &mut Answers) {
+    pub(super) fn die(&mut self, key: (SubNo, Seq), reason: DeadReason, answers: &mut Answers) {
         self.end(key, State::Dead(reason));
-        let job = self.jobs.get_mut(&key).unwrap();
-        job.letter = Some(Letter { reason, steps: job.steps, died_at: now });
         answers.dead += 1;
         self.totals.dead += 1;
         self.totals.poisoned_jobs += u64::from(reason == DeadReason::Poison);

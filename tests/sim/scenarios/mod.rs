@@ -1,6 +1,6 @@
 //! Single stories, step by step, on a bench: a hub whose every step is written down in the test.
 
-mod replays;
+mod backlog;
 mod stories;
 mod sweep;
 
@@ -14,8 +14,8 @@ use crate::receiver::outcome;
 use crate::world::Clocks;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use streaming_hub::engine::command::PartitionStep;
-use streaming_hub::engine::{Applied, ReplayPace};
+use streaming_hub::engine::Applied;
+use streaming_hub::engine::command::{Managed, PartitionStep};
 use streaming_hub::model::attempt::ErrorClass;
 use streaming_hub::model::event::Event;
 use streaming_hub::model::ids::{EventId, SubscriptionId};
@@ -48,7 +48,6 @@ fn options() -> Options {
         claim_batch: 8,
         recent_bytes: 1 << 20,
         pending_max: 1_000,
-        replay: ReplayPace::default(),
         loads: 1,
         body_bytes: 1 << 20,
         lease_ms: 70_000,
@@ -126,6 +125,25 @@ impl Bench {
     fn admit(&mut self, resource: &str, count: i64) -> Applied {
         let admits = vec![self.records(resource, count)];
         self.turn(&Asked { admits, ..Asked::default() }).unwrap()
+    }
+
+    /// Turns until nothing more wants to be done; what was claimed.
+    fn until_still(&mut self, mut applied: Applied) -> Vec<Claim> {
+        let mut claims = std::mem::take(&mut applied.claims);
+        while applied.more {
+            applied = self.nothing();
+            claims.append(&mut applied.claims);
+        }
+        claims
+    }
+
+    /// What waits, and what of it is in memory.
+    fn waiting(&mut self) -> (u64, u64) {
+        let applied = self.manage(Ask::InspectHub);
+        match &applied.manages[0] {
+            Ok(Managed::Hub(hub)) => (hub.unfinished - hub.in_flight, hub.in_memory),
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Seqs of the jobs that are left.

@@ -4,6 +4,7 @@
 
 mod actors;
 mod attempt;
+mod calm;
 mod power;
 mod turn;
 
@@ -14,11 +15,11 @@ use crate::disk::SimDisk;
 use crate::dump::Dump;
 use crate::hold;
 use crate::hub::Hub;
-use crate::model::{Asked, Held, Model, State, Totals, Violation};
-use crate::options::{Faults, Options};
+use crate::model::{Asked, Held, Model, Totals, Violation};
+use crate::options::Options;
 use crate::receiver::Receivers;
 use crate::source::{Producer, Source};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use streaming_hub::engine::PlantedBug;
 use streaming_hub::model::ids::ClaimNo;
@@ -27,8 +28,6 @@ use streaming_hub::time::{Clock, HubTime, Timestamp};
 
 /// Wall time at which every world begins.
 const EPOCH_MS: u64 = 1_796_000_000_000;
-/// Events that a world takes at most to become quiet once faults have stopped.
-const QUIET_WITHIN: u64 = 60_000;
 /// Lines of history that are kept.
 const TRACE: usize = 200;
 
@@ -232,126 +231,6 @@ impl World {
         }
         self.calm_down()?;
         self.end()
-    }
-
-    /// Faults stop, receivers are well, everything is resumed: then all must become quiet, soon.
-    fn calm_down(&mut self) -> Held {
-        self.note(|| "--- faults stop".to_owned());
-        self.acting = false;
-        self.disk.heal();
-        self.receivers.heal();
-        let mut steps = 0;
-        loop {
-            while let Some(at) = self.next_at()
-                && (at <= self.clocks.now + 1_000 || !self.is_quiet())
-            {
-                self.happen()?;
-                steps += 1;
-                hold!(steps < QUIET_WITHIN, "liveness: not quiet after {steps} events: {}", self.what_is_left());
-            }
-            if self.is_quiet() {
-                return Ok(());
-            }
-            hold!(self.next_at().is_some(), "liveness: nothing will happen any more, and {}", self.what_is_left());
-        }
-    }
-
-    fn is_quiet(&self) -> bool {
-        let Some(hub) = &self.hub else { return false };
-        let unfinished = self.model.jobs.iter().any(|((sub, _), job)| {
-            matches!(job.state, State::Waiting | State::Claimed(_)) && self.model.subs[sub].is_live()
-        });
-        let unread = (0..self.sources.len()).any(|number| self.is_unread(number));
-        let asleep = self.model.subs.values().any(|sub| !sub.deleted && !sub.is_live());
-        !unfinished
-            && !unread
-            && !asleep
-            && self.model.replays.is_empty()
-            && hub.is_idle(self.hub_now())
-            && hub.pool.is_empty()
-            && hub.stopping.is_none()
-    }
-
-    fn is_unread(&self, number: usize) -> bool {
-        let source = &self.sources[number];
-        let key = (source.topic.clone(), source.topic_id, source.partition);
-        !source.is_read(self.model.positions.get(&key).copied()) || source.asked > 0
-    }
-
-    fn what_is_left(&self) -> String {
-        let jobs: Vec<_> =
-            self.model.jobs.iter().filter(|(_, job)| matches!(job.state, State::Waiting | State::Claimed(_))).collect();
-        let hub = self.hub.as_ref().map(|hub| (hub.wake_at, hub.more, hub.suspended, hub.stopping, hub.next_turn));
-        format!(
-            "{} jobs, first {:?}; {} claims; {} replays, first {:?}; {hub:?} at {:?}",
-            jobs.len(),
-            jobs.first(),
-            self.model.claims.len(),
-            self.model.replays.len(),
-            self.model.replays.first_key_value(),
-            self.hub_now()
-        )
-    }
-
-    /// The last look: a kill, a start, nothing left over, and every receiver has what it had to get.
-    fn end(&mut self) -> Held {
-        self.rest()?;
-        let dump = self.dump()?;
-        check::nothing_is_left_over(&self.model, &dump)?;
-        self.kill()?;
-        self.start()?;
-        self.rest()?;
-        self.every_receiver_got_its_events()?;
-        self.every_partition_is_stored()?;
-        self.report.totals = self.model.totals.clone();
-        let calm = self.options.faults == Faults::default();
-        hold!(
-            !calm || self.report.repeats == 0,
-            "invariant 8: {} repeats in a world without faults",
-            self.report.repeats
-        );
-        Ok(())
-    }
-
-    /// Invariants 1, 7 and 8, by what arrived outside.
-    fn every_receiver_got_its_events(&mut self) -> Held {
-        for ((no, seq), job) in &self.model.jobs {
-            let sub = &self.model.subs[no];
-            let event = &self.model.tenants[&sub.tenant][seq.0 as usize - 1].event;
-            let received = self.receivers.received.get(&(*no, event.id)).copied().unwrap_or_default();
-            let most = 1 + received.unanswered + job.lost + job.again;
-            self.report.repeats += u64::from(received.taken.saturating_sub(1 + job.again));
-            hold!(
-                received.taken <= most,
-                "invariant 8: {no}/{seq} arrived {} times, {most} at most were right: {job:?}",
-                received.taken
-            );
-            hold!(
-                job.state != State::Delivered || received.taken > 0,
-                "invariant 7: {no}/{seq} is delivered and never arrived"
-            );
-        }
-        let known: BTreeSet<_> = self.model.jobs.keys().copied().collect();
-        for (no, id) in self.receivers.received.keys() {
-            let sub = &self.model.subs[no];
-            let seq = self.model.ids.get(&(sub.tenant.clone(), *id));
-            let matched = seq.is_some_and(|seq| known.contains(&(*no, *seq)));
-            hold!(matched, "invariant 6: {id} arrived at {no} of {}, which did not match it", sub.tenant);
-        }
-        Ok(())
-    }
-
-    /// Invariants 1 and 2, by what the broker held.
-    fn every_partition_is_stored(&self) -> Held {
-        for source in &self.sources {
-            let key = (source.topic.clone(), source.topic_id, source.partition);
-            let position = self.model.positions.get(&key).copied().unwrap_or(0);
-            for event in source.brought_below(position) {
-                let stored = self.model.ids.contains_key(&(event.tenant.to_string(), event.id));
-                hold!(stored, "invariant 1: {} of partition {} was passed and not stored", event.id, source.partition);
-            }
-        }
-        Ok(())
     }
 
     fn next_at(&self) -> Option<u64> {

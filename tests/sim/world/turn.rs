@@ -7,11 +7,12 @@ use crate::model::claim::Claimed;
 use crate::model::{Answer, Answers, Asked, Held};
 use streaming_hub::engine::Applied;
 use streaming_hub::engine::command::{AdmitResult, BreakerState, Managed, Refusal};
-use streaming_hub::model::replay::ReplayState;
+use streaming_hub::model::job::Cause;
 use streaming_hub::time::HubTime;
 
-/// Turns in a row in which nothing was asked, nothing was claimed, and more was wanted: beyond it somebody runs in circles.
-const IDLE_TURNS: u32 = 25;
+/// Turns in a row in which nothing was asked, nothing was claimed, and more was wanted: beyond it, and beyond those in which a refill reads
+/// all rows there are, somebody runs in circles.
+const IDLE_TURNS: usize = 25;
 
 impl World {
     /// The writer is to have a turn within that time.
@@ -68,6 +69,7 @@ impl World {
         let before = self.model.totals.clone();
         let expected = self.model.apply(now, wall, asked);
         compare(&expected, &applied)?;
+        self.memory_is_bounded(&applied)?;
         let counted = (self.model.totals.events - before.events, self.model.totals.duplicates - before.duplicates);
         hold!(
             (applied.counts.accepted, applied.counts.duplicates) == counted,
@@ -90,6 +92,7 @@ impl World {
                 hub.pool.take(claim);
             }
         }
+        self.model.nobody_starves(now, &of_lane)?;
         if taken > 0 || !asked.manages.is_empty() {
             let after = self.chance.within(0, self.options.pool_delay_ms);
             self.want_pool_step(after);
@@ -97,15 +100,11 @@ impl World {
         for (asker, answer) in askers.iter().zip(&expected.admits) {
             self.tell(*asker, answer.is_ok());
         }
-        let nothing = taken == 0
-            && !expected.worked
-            && asked.manages.is_empty()
-            && asked.settles.is_empty()
-            && asked.admits.is_empty();
+        let nothing = taken == 0 && asked.manages.is_empty() && asked.settles.is_empty() && asked.admits.is_empty();
         let Some(hub) = &mut self.hub else { return Ok(()) };
         hub.idle_turns = if nothing && applied.more { hub.idle_turns + 1 } else { 0 };
         hold!(
-            hub.idle_turns < IDLE_TURNS,
+            hub.idle_turns < IDLE_TURNS + self.model.jobs.len() / self.options.pending_max,
             "bounded work: {} turns in a row had more to do and did nothing",
             hub.idle_turns
         );
@@ -123,6 +122,24 @@ impl World {
         }
         if applied.more || behind {
             self.want_turn(1);
+        }
+        Ok(())
+    }
+
+    /// Invariant 22: what may be in memory, twice (jobs never attempted, and failed ones), with a head for every lane, what was in flight,
+    /// and what is there on somebody's demand.
+    fn memory_is_bounded(&self, applied: &Applied) -> Held {
+        let (most, slots) = (self.options.pending_max, self.options.slots as usize);
+        let lanes = self.model.subs.len();
+        let on_demand = self.model.jobs.values().filter(|job| job.cause != Cause::Match).count();
+        let filled: usize =
+            self.model.subs.values().filter_map(|sub| self.model.tenants.get(&sub.tenant)).map(Vec::len).sum();
+        let bound = 2 * (most + lanes.max(most / 8) + slots) + on_demand + filled;
+        for hub in applied.manages.iter().filter_map(|answer| match answer {
+            Ok(Managed::Hub(hub)) => Some(hub),
+            Ok(_) | Err(_) => None,
+        }) {
+            hold!(hub.in_memory <= bound as u64, "invariant 22: {} jobs are in memory, of {bound}", hub.in_memory);
         }
         Ok(())
     }
@@ -176,12 +193,12 @@ fn shown(managed: &Managed) -> Answer {
         },
         Managed::Deleted => Answer::Deleted,
         Managed::Redriven(count) => Answer::Redriven(*count),
-        Managed::Replay(replay) => Answer::Replay { done: replay.done, running: replay.state == ReplayState::Running },
         Managed::Lane(lane) => Answer::Lane {
             waiting: lane.waiting,
             in_flight: lane.in_flight,
             held: lane.hold_until.is_some(),
             breaker_open: lane.breaker != BreakerState::Closed,
+            probing: lane.breaker == BreakerState::Probing,
         },
         Managed::Hub(hub) => Answer::Hub {
             unfinished: hub.unfinished,

@@ -22,6 +22,7 @@ use streaming_hub::model::event::Event;
 use streaming_hub::model::ids::{DeliveryId, EventId, SubscriptionId};
 use streaming_hub::model::job::{Claim, Outcome, Settle};
 use streaming_hub::model::subscription::*;
+use streaming_hub::rules::autodisable::AutoDisablePolicy;
 use streaming_hub::rules::backoff::Schedule;
 use streaming_hub::rules::breaker::BreakerPolicy;
 use streaming_hub::store::disk::FileDisk;
@@ -54,6 +55,7 @@ impl World {
             claim_batch: 16,
             poison_threshold: 5,
             breaker: BreakerPolicy { failures: 5, cooling_ms: 30_000, cooling_max_ms: 600_000 },
+            autodisable: AutoDisablePolicy::default(),
             schedule: Schedule::default_curve(),
             pending_max,
             poison_max_bytes: 1 << 28,

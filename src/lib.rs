@@ -14,7 +14,7 @@
 //!  +----------- writer: one thread, one queue a class, group commit -----------------+  |
 //!  | engine/admit   dedup > seq > inbox > rules/matching > jobs > position (one txn) |  |
 //!  | engine/claim   heads of lanes and due retries, up to the free slots ------------|--+ dispatch/pool  (no async: step(now))
-//!  | engine/settle  claim check, rules/{outcome,backoff,breaker} > job <--------------|--- outcome
+//!  | engine/settle  claim check, rules/{outcome,backoff,breaker,autodisable} > job <--|--- outcome
 //!  | engine/manage  subscriptions, keys, redrive     engine/sweep  bulk deletes       |
 //!  +---------------------------------------------------------------------------------+
 //!                                 | typed verbs

@@ -38,6 +38,8 @@ pub struct Metrics {
     dead_letters: Codes<1>,
     gaps: Counter,
     breakers_opened: Counter,
+    jobs_shed: Counter,
+    notices: Codes<1>,
     stale_settles: Counter,
     http_requests: Codes<2>,
     http_panics: Counter,
@@ -50,6 +52,8 @@ pub struct Metrics {
     in_flight: Gauge,
     subscriptions: Gauge,
     breakers_open: Gauge,
+    breaker_open_age: Seconds,
+    switched_off: Gauge,
     oldest_waiting: Seconds,
     store_bytes: Gauge,
     store_suspended: Gauge,
@@ -75,6 +79,8 @@ impl Metrics {
             dead_letters: Family::default(),
             gaps: Counter::default(),
             breakers_opened: Counter::default(),
+            jobs_shed: Counter::default(),
+            notices: Family::default(),
             stale_settles: Counter::default(),
             http_requests: Family::default(),
             http_panics: Counter::default(),
@@ -87,6 +93,8 @@ impl Metrics {
             in_flight: Gauge::default(),
             subscriptions: Gauge::default(),
             breakers_open: Gauge::default(),
+            breaker_open_age: Seconds::default(),
+            switched_off: Gauge::default(),
             oldest_waiting: Seconds::default(),
             store_bytes: Gauge::default(),
             store_suspended: Gauge::default(),
@@ -112,6 +120,9 @@ impl Metrics {
         all.register("dead_letters", "Jobs that ended undelivered, by reason", self.dead_letters.clone());
         all.register("gaps", "Stretches of partitions that were never read", self.gaps.clone());
         all.register("breakers_opened", "Breakers that opened", self.breakers_opened.clone());
+        let help = "Due jobs passed over by breakers, at their opening and at each failed probe";
+        all.register("jobs_shed", help, self.jobs_shed.clone());
+        all.register("notices", "Notices to operators, by kind", self.notices.clone());
         all.register("stale_settles", "Outcomes of claims that were gone", self.stale_settles.clone());
         all.register("http_requests", "Requests by operation and status class", self.http_requests.clone());
         all.register("http_panics", "Requests whose handler panicked", self.http_panics.clone());
@@ -125,6 +136,10 @@ impl Metrics {
         all.register("jobs_in_flight", "Jobs claimed now", self.in_flight.clone());
         all.register("subscriptions", "Subscriptions", self.subscriptions.clone());
         all.register("breakers_open", "Breakers that are not closed", self.breakers_open.clone());
+        let help = "How long the breaker is open that is longest open; 0 while none is";
+        all.register("breaker_open_age_seconds", help, self.breaker_open_age.clone());
+        let help = "Subscriptions that failures or 410 have switched off";
+        all.register("subscriptions_switched_off", help, self.switched_off.clone());
         let help = "Age of the oldest unfinished event of a live lane that nothing blocks";
         all.register("oldest_waiting_age_seconds", help, self.oldest_waiting.clone());
         all.register("store_bytes", "Allocated bytes of the store file", self.store_bytes.clone());
@@ -165,6 +180,10 @@ impl Metrics {
             self.first_attempt.observe(Duration::from_millis(*waited_ms).as_secs_f64());
         }
         self.breakers_opened.inc_by(counts.breakers_opened);
+        self.jobs_shed.inc_by(counts.shed);
+        for notice in &counts.notices {
+            self.notices.get_or_create(&[("kind", notice.kind.code())]).inc();
+        }
         self.stale_settles.inc_by(counts.stale_settles);
     }
 
@@ -243,6 +262,9 @@ impl Metrics {
         self.in_flight.set(shown(hub.in_flight));
         self.subscriptions.set(shown(hub.subscriptions));
         self.breakers_open.set(shown(hub.breakers_open));
+        let open_ms = hub.breaker_open_since.map_or(0, |since| hub.now.since_ms(since));
+        self.breaker_open_age.set(Duration::from_millis(open_ms).as_secs_f64());
+        self.switched_off.set(shown(hub.switched_off));
         self.store_bytes.set(shown(hub.store_bytes));
         let age_ms = hub.oldest_waiting.map_or(0, |stored| hub.now.since_ms(stored));
         self.oldest_waiting.set(Duration::from_millis(age_ms).as_secs_f64());
@@ -282,6 +304,7 @@ mod tests {
     use crate::model::attempt::{AttemptRecord, ErrorClass};
     use crate::model::ids::DeliveryId;
     use crate::model::job::DeadReason;
+    use crate::model::notice::{Notice, NoticeKind};
     use crate::model::record::Reason;
     use crate::time::{HubTime, Timestamp};
 
@@ -302,6 +325,8 @@ mod tests {
             gaps: 2,
             jobs: 3,
             delivered: 1,
+            shed: 4,
+            notices: vec![Notice::about(NoticeKind::Gone, "https://secret.example/hook", HubTime(1), "tenant-x")],
             dead: vec![(DeadReason::Exhausted, 1)],
             ..Counts::default()
         };
@@ -313,8 +338,9 @@ mod tests {
         metrics.http_request("list_subscriptions", 204);
         metrics.kafka_partition("lerian.streaming.lender", 0, 7, 1_700_000_000);
         let oldest_waiting = Some(HubTime(1_000));
-        let hub = HubState { unfinished: 5, in_memory: 4, oldest_waiting, now: HubTime(3_500), ..HubState::default() };
-        metrics.hub(&hub);
+        let (breaker_open_since, now) = (Some(HubTime(3_000)), HubTime(3_500));
+        let hub = HubState { unfinished: 5, in_memory: 4, oldest_waiting, now, ..HubState::default() };
+        metrics.hub(&HubState { breaker_open_since, switched_off: 2, ..hub });
         let text = metrics.text();
         for line in [
             "streaming_hub_records_total{verdict=\"accept\"} 2",
@@ -331,6 +357,10 @@ mod tests {
             "streaming_hub_gaps_total 2",
             "streaming_hub_http_requests_total{operation=\"list_subscriptions\",status=\"2xx\"} 1",
             "streaming_hub_kafka_lag{topic=\"lerian.streaming.lender\",partition=\"0\"} 7",
+            "streaming_hub_jobs_shed_total 4",
+            "streaming_hub_notices_total{kind=\"gone\"} 1",
+            "streaming_hub_breaker_open_age_seconds 0.5",
+            "streaming_hub_subscriptions_switched_off 2",
             "streaming_hub_unfinished_jobs 5",
             "streaming_hub_jobs_in_memory 4",
             "streaming_hub_oldest_waiting_age_seconds 2.5",
@@ -339,6 +369,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line}\n{text}");
         }
+        assert!(!text.contains("secret.example") && !text.contains("tenant-x"), "{text}");
         metrics.kafka_partition_gone("lerian.streaming.lender", 0);
         assert!(!metrics.text().contains("lerian.streaming.lender"));
     }

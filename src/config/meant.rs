@@ -10,6 +10,7 @@ use crate::engine::EngineSettings;
 use crate::model::limits;
 use crate::net::tls::Roots;
 use crate::rules::address::{AddressPolicy, AllowRule, parse_sink_allow};
+use crate::rules::autodisable::{Acts, AutoDisablePolicy};
 use crate::rules::breaker::BreakerPolicy;
 use crate::rules::classify::Policy;
 use crate::store::StoreSettings;
@@ -230,6 +231,7 @@ fn engine(read: &mut Reader<'_>, dispatch: Option<DispatchSettings>) -> Option<E
     let claim_batch = read.number("DISPATCH_CLAIM_BATCH", 1, 1024);
     let poison_threshold = read.number("POISON_THRESHOLD", 1u8, 100);
     let breaker = breaker(read);
+    let autodisable = autodisable(read);
     let schedule = read.parse("RETRY_SCHEDULE", "1 to 12 durations of at most 10h, comma separated", value::schedule);
     let pending_max = read.number("PENDING_IN_MEMORY_MAX", 1_000, 100_000_000);
     let poison_max_bytes = read.size("POISON_MAX_BYTES", 0, 1 << 40);
@@ -239,6 +241,7 @@ fn engine(read: &mut Reader<'_>, dispatch: Option<DispatchSettings>) -> Option<E
         claim_batch: claim_batch?,
         poison_threshold: poison_threshold?,
         breaker: breaker?,
+        autodisable: autodisable?,
         schedule: schedule?,
         pending_max: pending_max?,
         poison_max_bytes: poison_max_bytes?,
@@ -259,6 +262,18 @@ fn breaker(read: &mut Reader<'_>) -> Option<BreakerPolicy> {
         return read.wrong("BREAKER_COOLING", "at most BREAKER_COOLING_MAX");
     }
     Some(BreakerPolicy { failures: failures?, cooling_ms: millis(cooling), cooling_max_ms: millis(most) })
+}
+
+fn autodisable(read: &mut Reader<'_>) -> Option<AutoDisablePolicy> {
+    let acts = read.switch("AUTODISABLE_ENABLED");
+    let window = read.duration("AUTODISABLE_FAILURE_WINDOW", secs(1)..=days(365));
+    let spread = read.duration("AUTODISABLE_FAILURE_SPREAD", Duration::ZERO..=days(365));
+    Some(AutoDisablePolicy {
+        acts: if acts? { Acts::On } else { Acts::Off },
+        window_ms: millis(window?),
+        spread_ms: millis(spread?),
+        ..AutoDisablePolicy::default()
+    })
 }
 
 fn store(read: &mut Reader<'_>) -> Option<StoreSettings> {

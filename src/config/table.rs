@@ -160,6 +160,13 @@ pub(super) const GROUPS: &[Group] = &[
             plain("BREAKER_FAILURES", "5", "Failures in a row that open a destination's breaker"),
             plain("BREAKER_COOLING", "30s", "How long an opened breaker waits for its first probe"),
             plain("BREAKER_COOLING_MAX", "10m", "How long it waits at most, doubling from probe to probe"),
+            switch(
+                "AUTODISABLE_ENABLED",
+                "true",
+                "Switch a subscription off that fails for too long, or whose destination says 410; false only records it",
+            ),
+            plain("AUTODISABLE_FAILURE_WINDOW", "120h", "How long ago its first failure since a success must be"),
+            plain("AUTODISABLE_FAILURE_SPREAD", "12h", "How far apart its first and last failure must be"),
         ],
     },
     Group {
@@ -207,9 +214,6 @@ pub(super) const LATER: &[&str] = &[
     "ATTEMPTS_MAX_BYTES",
     "ATTEMPT_RETENTION",
     "AUDIT_RETENTION",
-    "AUTODISABLE_ENABLED",
-    "AUTODISABLE_FAILURE_SPREAD",
-    "AUTODISABLE_FAILURE_WINDOW",
     "AWS_ENDPOINTS",
     "AWS_MACHINE_CREDENTIALS",
     "DEAD_LETTER_RETENTION",

@@ -6,6 +6,7 @@
 mod addresses;
 mod facts;
 mod listeners;
+mod noticing;
 mod opened;
 mod outgoing;
 mod prober;
@@ -244,6 +245,8 @@ async fn begin(
         let sinks = sinks.clone();
         async move { sinks.tend().await }
     });
+    let noticing =
+        health.source().map(|status| tokio::spawn(noticing::watch(status, writer.clone(), clock.clone(), hub_clock)));
     let prober = prober::SinkProber::new(sinks, clock.clone(), settings.sinks.attempt_timeout);
     let api = Api::new(http::Parts {
         writer: writer.clone(),
@@ -273,6 +276,7 @@ async fn begin(
         dispatch_stop,
         dispatching,
         tending,
+        noticing,
         listening,
         stop: settings.stop,
     })
@@ -299,6 +303,7 @@ pub struct Running {
     dispatch_stop: CancellationToken,
     dispatching: Option<JoinHandle<()>>,
     tending: JoinHandle<()>,
+    noticing: Option<JoinHandle<()>>,
     listening: Listening,
     stop: StopSettings,
 }
@@ -329,6 +334,8 @@ impl Running {
             | Managed::Redriven(_)
             | Managed::ApiKey(_)
             | Managed::Done
+            | Managed::Breakers(_)
+            | Managed::Healths { .. }
             | Managed::Lane(_) => Err(DaemonError::Broken("the writer's answer")),
         }
     }
@@ -384,6 +391,10 @@ impl Running {
             let _ = dispatching.await;
         }
         self.tending.abort();
+        if let Some(noticing) = self.noticing {
+            // It has nothing that must be finished: what it saw is seen again after the next start.
+            noticing.abort();
+        }
         self.listening.stop().await;
         let thread = self.thread;
         // Commits what is queued and closes the store: file work, not for the runtime's threads.

@@ -8,6 +8,7 @@ use crate::config::{KekFrom, Settings, Tenancy};
 use crate::engine::Engine;
 use crate::engine::board::Board;
 use crate::entropy;
+use crate::rules::autodisable::FAR_AHEAD_MS;
 use crate::secrets::{Envelope, Kek};
 use crate::store::disk::{Disk as _, FileDisk};
 use crate::store::view::Reader;
@@ -25,9 +26,6 @@ pub(super) struct Opened {
     pub(super) envelope: Arc<Envelope>,
     pub(super) hub_clock: HubClock,
 }
-
-/// A wall clock that is so far ahead of the store's last time is said to be (C13.8).
-const FAR_AHEAD_MS: u64 = 48 * 3600 * 1000;
 
 /// Opens everything, off the runtime's threads, and keeps a service manager patient meanwhile.
 pub(super) async fn open(settings: &Settings, disk: FileDisk, clock: Arc<dyn Clock>) -> Result<Opened, DaemonError> {
@@ -103,7 +101,10 @@ fn warn_of_clock(last: HubTime, clock: &dyn Clock) {
             "the wall clock is behind the store's last time; the store's is used"
         );
     } else if last.0 > 0 && wall.0 - last.0 > FAR_AHEAD_MS {
-        tracing::warn!(ahead_ms = wall.0 - last.0, "the wall clock is far ahead of the store's last time");
+        tracing::warn!(
+            ahead_ms = wall.0 - last.0,
+            "the wall clock is far ahead of the store's last time; subscriptions are switched off only after a fresh failure"
+        );
     }
 }
 

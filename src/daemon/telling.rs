@@ -5,6 +5,7 @@ use crate::dispatch::Watching;
 use crate::engine::Counts;
 use crate::metrics::Metrics;
 use crate::model::job::Outcome;
+use crate::model::notice::{Notice, Urgency};
 use crate::writer::Telling;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +40,10 @@ impl Telling for Told {
             tracing::warn!(reason = reason.code(), count, "deliveries were given up; they are dead letters now");
         }
         if counts.breakers_opened > 0 {
-            tracing::warn!(count = counts.breakers_opened, "breakers opened: destinations fail repeatedly");
+            tracing::info!(count = counts.breakers_opened, "breakers opened: destinations fail repeatedly");
+        }
+        for notice in &counts.notices {
+            tell(notice);
         }
         if counts.of_other_tenants > 0 {
             self.foreign_events();
@@ -62,6 +66,23 @@ impl Telling for Told {
         tracing::info!("the store is open again; writes go on");
         self.health.resumed();
         self.metrics.store_suspended(false);
+    }
+}
+
+/// One line for each notice, which says what the API says of it.
+fn tell(notice: &Notice) {
+    let Notice { kind, tenant, subscription, subject, since, last_error, detail, at } = notice;
+    let (kind, action, lasts_ms) = (kind.code(), kind.advice(), at.since_ms(*since));
+    let (tenant, last_error) = (tenant.as_deref(), last_error.as_deref());
+    let subscription = subscription.map(|id| id.to_string());
+    let subscription = subscription.as_deref();
+    match notice.kind.urgency() {
+        Urgency::Act => {
+            tracing::error!(kind, tenant, subscription, subject, lasts_ms, last_error, detail, action, "notice");
+        }
+        Urgency::Watch => {
+            tracing::warn!(kind, tenant, subscription, subject, lasts_ms, last_error, detail, action, "notice");
+        }
     }
 }
 

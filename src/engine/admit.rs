@@ -6,6 +6,7 @@ use super::core::Core;
 use crate::model::event::Event;
 use crate::model::ids::{LogNo, Seq, TenantNo};
 use crate::model::job::{Cause, Job, JobKey};
+use crate::model::notice::{Notice, NoticeKind};
 use crate::model::record::PoisonRecord;
 use crate::store::StoreError;
 use crate::store::rows::PositionValue;
@@ -109,14 +110,24 @@ impl Core {
             self.lanes.look(sub.no, now);
         }
         counts.accepted += 1;
-        counts.of_other_tenants +=
-            u64::from(self.settings.only_tenant.as_ref().is_some_and(|only| *only != event.tenant));
+        if self.settings.only_tenant.as_ref().is_some_and(|only| *only != event.tenant) {
+            counts.of_other_tenants += 1;
+            self.tell_of_foreigner(txn, now, &event.tenant)?;
+        }
         counts.jobs += matched.len() as u64;
         let jobs = u32::try_from(matched.len()).unwrap_or(u32::MAX);
         if jobs > 0 {
             self.recent.put(log, Arc::from(event));
         }
         Ok(AdmitResult::Stored { seq, jobs })
+    }
+
+    /// Once for the hub, not for each tenant: a producer that makes tenants up must not drown what else is told (C2.8).
+    fn tell_of_foreigner(&mut self, txn: &mut Txn<'_>, now: HubTime, tenant: &str) -> Result<(), StoreError> {
+        let detail = format!(
+            "an event of tenant {tenant:?} was stored in a single-tenant hub; there may be more, of others too"
+        );
+        self.raise(txn, now, Notice::about(NoticeKind::ForeignTenant, "other tenants", now, detail)).map(drop)
     }
 
     fn duplicate(

@@ -4,12 +4,15 @@
 //! the same commit. An answer is given only after the commit that made it true.
 
 use crate::model::api_key::ApiKey;
+use crate::model::attempt::ErrorClass;
 use crate::model::event::Event;
 use crate::model::gap::Gap;
 pub use crate::model::idempotency::IdempotencyRow;
-use crate::model::ids::{KeyId, LogNo, Seq, SubNo, SubscriptionId};
+use crate::model::ids::{KeyId, LogNo, Seq, SubNo, SubscriptionId, TenantNo};
+use crate::model::notice::Notice;
 use crate::model::record::PoisonRecord;
-use crate::model::subscription::{Sealed, Skipped, Spec, Subscription};
+use crate::model::subscription::{DisabledReason, Enabled, Sealed, Skipped, Spec, Subscription};
+use crate::rules::autodisable::Health;
 use crate::time::{HubTime, Timestamp};
 use std::sync::Arc;
 
@@ -139,8 +142,23 @@ pub enum Action {
     },
     /// Only remembers an answer that was not known when its action was done.
     Remember,
+    /// Tells operators of something that happened outside the engine: once for each kind, tenant, subscription and subject in a window.
+    Notice(Box<Notice>),
     /// Reads a lane's state; writes nothing.
     InspectLane(SubNo),
+    /// Reads the state of these breakers, but for those that are closed; writes nothing.
+    InspectBreakers(Vec<(TenantNo, String)>),
+    /// Reads which subscriptions are of that health, newest first; writes nothing.
+    InspectHealth {
+        /// Which are wanted.
+        wanted: Wanted,
+        /// Those with a lower number; none: from the newest on.
+        below: Option<SubNo>,
+        /// So many at most.
+        limit: usize,
+        /// So many numbers are looked at, at most.
+        examine: u32,
+    },
     /// Reads the hub's counts; writes nothing.
     InspectHub,
 }
@@ -222,6 +240,15 @@ pub enum Managed {
     Lane(LaneState),
     /// Counts of the hub.
     Hub(HubState),
+    /// Breakers that are not closed, in the order they were asked for.
+    Breakers(Vec<BreakerSeen>),
+    /// Subscriptions of the wanted health.
+    Healths {
+        /// Which they are, and how they do. The age of the oldest waiting event is left out.
+        seen: Vec<(SubNo, LaneState)>,
+        /// Below which number to go on; none: there are no more.
+        next: Option<SubNo>,
+    },
 }
 
 /// State of one subscription's lane, for its health.
@@ -237,8 +264,73 @@ pub struct LaneState {
     pub hold_until: Option<HubTime>,
     /// State of the destination's breaker.
     pub breaker: BreakerState,
+    /// When that breaker first opened; none while it is closed.
+    pub breaker_since: Option<HubTime>,
+    /// Due jobs that it has passed over since (C7.1).
+    pub breaker_shed: u64,
+    /// What its failures have come to (C8.2).
+    pub health: Health,
+    /// What was counted of it since the process started; in memory only.
+    pub tally: Tally,
     /// The hub's time of this reading.
     pub now: HubTime,
+}
+
+impl LaneState {
+    /// Whether somebody should look after the subscription: failures have switched it off or would have, its breaker is not closed, or it
+    /// is held.
+    pub fn is_unhealthy(&self, subscription: &Subscription) -> bool {
+        let off = match subscription.enabled {
+            Enabled::Yes | Enabled::Disabled { reason: DisabledReason::Paused, .. } => false,
+            Enabled::Disabled { reason: DisabledReason::AutoDisabled | DisabledReason::Gone, .. } => true,
+        };
+        off || self.health.verdict.is_some() || self.hold_until.is_some() || self.breaker != BreakerState::Closed
+    }
+}
+
+/// Whose health is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those that do well.
+    Healthy,
+    /// The others; see [`LaneState::is_unhealthy`].
+    Unhealthy,
+}
+
+/// What was counted of a subscription since the process started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Events delivered.
+    pub delivered: u64,
+    /// Attempts that failed; those that were told to wait (429) are not counted.
+    pub failed: u64,
+    /// Jobs that ended undelivered.
+    pub dead_letters: u64,
+    /// The last delivery.
+    pub last_success: Option<HubTime>,
+    /// The last failed attempt.
+    pub last_failure: Option<HubTime>,
+}
+
+/// A breaker that is not closed, for `/admin/breakers` (C7.3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BreakerSeen {
+    /// Its tenant.
+    pub tenant: TenantNo,
+    /// Its destination.
+    pub destination: String,
+    /// Its state.
+    pub state: BreakerState,
+    /// When it first opened.
+    pub since: HubTime,
+    /// Due jobs passed over so far, counted at opening and at each failed probe (C7.1).
+    pub shed: u64,
+    /// Due jobs that wait for it now.
+    pub waiting: u64,
+    /// Subscriptions that go there.
+    pub subscriptions: u64,
+    /// What the last failed attempt of any of them met, where one of them has a span of failures.
+    pub last_error: Option<ErrorClass>,
 }
 
 /// A breaker as it is shown (C7.3).
@@ -269,6 +361,10 @@ pub struct HubState {
     pub subscriptions: u64,
     /// Breakers that are not closed.
     pub breakers_open: u64,
+    /// When the one of them that is longest open first opened.
+    pub breaker_open_since: Option<HubTime>,
+    /// Subscriptions that failures have switched off (C8, C9.10).
+    pub switched_off: u64,
     /// Hub time at which the oldest unfinished event of a live, unblocked lane was stored.
     pub oldest_waiting: Option<HubTime>,
     /// The hub's time of this reading.

@@ -1,8 +1,10 @@
 //! What the writer knows, and the order in which a batch is applied.
 
 use super::command::{HubState, LaneState};
+use super::health::HealthBook;
 use super::lanes::Lanes;
 use super::matcher::Matcher;
+use super::notices::Notices;
 use super::open::OpenClaims;
 use super::{Applied, Batch, Counts, EngineSettings};
 use crate::engine::board::Board;
@@ -35,6 +37,8 @@ pub(super) struct Core {
     pub(super) fills: BTreeMap<SubNo, FillRow>,
     pub(super) doomed: VecDeque<Doomed>,
     pub(super) recent: Recent,
+    pub(super) health: HealthBook,
+    pub(super) notices: Notices,
     pub(super) next_sweep: HubTime,
     claiming: bool,
     #[cfg(feature = "planted-bugs")]
@@ -107,6 +111,8 @@ impl Core {
             fills: BTreeMap::new(),
             doomed: VecDeque::new(),
             recent,
+            health: HealthBook::default(),
+            notices: Notices::default(),
             next_sweep: HubTime(0),
             claiming: true,
             #[cfg(feature = "planted-bugs")]
@@ -135,10 +141,13 @@ impl Core {
         for settle in &batch.settles {
             self.settle(txn, now, settle, effects, &mut applied.counts)?;
         }
+        // Before the claims and the new events of this batch: what is switched off gets neither (C4.2).
+        self.judge_failed(txn, now, wall, effects)?;
+        let more_to_judge = self.look_at_health(txn, now, wall, effects)?;
         for admit in std::mem::take(&mut batch.admits) {
             applied.admits.push(self.admit(txn, now, wall, admit, &mut applied.counts)?);
         }
-        applied.more = self.bulk(txn, now)?;
+        applied.more = self.bulk(txn, now)? || more_to_judge;
         if self.claiming {
             applied.more |= self.claim(txn, now, &mut applied.claims, &mut applied.counts)?;
             applied.more |= self.lanes.refill_from().is_some();
@@ -150,8 +159,10 @@ impl Core {
         }
         #[cfg(feature = "planted-bugs")]
         self.ends.committed(self.hub.next_log);
+        applied.counts.notices = self.notices.take_told();
         // Timers are for claims: who claims nothing any more would be woken for nothing, again and again.
-        applied.wake_at = if self.claiming { self.lanes.next_timer() } else { None };
+        let timers = [self.lanes.next_timer(), self.health.next_look()].into_iter().flatten();
+        applied.wake_at = if self.claiming { timers.min() } else { None };
         Ok(applied)
     }
 
@@ -193,19 +204,29 @@ impl Core {
         sub: SubNo,
         now: HubTime,
     ) -> Result<Option<LaneState>, StoreError> {
-        let Some(lane) = self.lanes.get(sub) else { return Ok(None) };
-        let oldest_waiting = match lane.oldest() {
+        let Some(seen) = self.seen(sub, now) else { return Ok(None) };
+        let oldest_waiting = match self.lanes.get(sub).and_then(super::lane::Lane::oldest) {
             Some(log) => txn.stored_at(log)?,
             None => None,
         };
-        Ok(Some(LaneState {
+        Ok(Some(LaneState { oldest_waiting, ..seen }))
+    }
+
+    /// A lane's state, but for the age of its oldest event.
+    pub(super) fn seen(&self, sub: SubNo, now: HubTime) -> Option<LaneState> {
+        let lane = self.lanes.get(sub)?;
+        Some(LaneState {
             waiting: lane.waiting() as u64,
             in_flight: lane.open,
-            oldest_waiting,
+            oldest_waiting: None,
             hold_until: (lane.hold_until > now).then_some(lane.hold_until),
             breaker: self.lanes.dest(lane.dest).state(),
+            breaker_since: self.lanes.dest(lane.dest).breaker.open_since(),
+            breaker_shed: self.lanes.dest(lane.dest).breaker.shed(),
+            health: self.health.of(sub).cloned().unwrap_or_default(),
+            tally: self.health.tally(sub),
             now,
-        }))
+        })
     }
 
     pub(super) fn hub_state(&self, txn: &mut Txn<'_>, now: HubTime) -> Result<HubState, StoreError> {
@@ -221,6 +242,8 @@ impl Core {
             in_memory: self.lanes.in_memory() as u64,
             subscriptions: self.subs.len() as u64,
             breakers_open: self.lanes.breakers_open(),
+            breaker_open_since: self.lanes.breaker_open_since(),
+            switched_off: self.health.switched_off(),
             oldest_waiting,
             now,
             store_bytes: 0,
@@ -269,6 +292,10 @@ impl Tenants {
             tenants.rows.push(row);
         }
         Ok(tenants)
+    }
+
+    pub(super) fn name(&self, no: TenantNo) -> Option<&str> {
+        self.rows.get(no.0 as usize).map(|row| row.name.as_str())
     }
 
     pub(super) fn find(&self, name: &str) -> Option<TenantNo> {

@@ -252,6 +252,16 @@ impl Lanes {
         self.dests.iter().filter(|dest| !matches!(dest.breaker, Breaker::Closed { .. })).count() as u64
     }
 
+    /// When the breaker that is longest open first opened.
+    pub(super) fn breaker_open_since(&self) -> Option<HubTime> {
+        self.dests.iter().filter_map(|dest| dest.breaker.open_since()).min()
+    }
+
+    /// A destination that somebody has.
+    pub(super) fn find_dest(&self, tenant: TenantNo, name: &str) -> Option<DestNo> {
+        self.dest_numbers.get(&(tenant, name.to_owned())).copied()
+    }
+
     /// Due jobs of a destination, passed over while its breaker is open (C7.1).
     pub(super) fn due_at(&self, no: DestNo) -> u64 {
         let lanes = self.dests[no.0 as usize].lanes.iter().filter_map(|sub| self.lanes.get(sub));

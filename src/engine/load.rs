@@ -5,10 +5,12 @@
 use super::core::{Core, Doomed, Effects, OpenJob, Tenants};
 use super::lane::{Bucket, Lane};
 use super::lanes::Lanes;
+use super::notices::Notices;
 use crate::model::ids::{ClaimNo, Generation, LogNo, SubNo};
 use crate::model::job::{Cause, DeadReason, Job, JobKey};
 use crate::model::limits::{HOLD_MAX_MS, RETRY_STEP_MAX_MS};
 use crate::model::subscription::{DeliveryOrder, Sink, Subscription};
+use crate::rules::autodisable::FAR_AHEAD_MS;
 use crate::rules::breaker::Breaker;
 use crate::store::StoreError;
 use crate::store::rows::{ClaimRow, HubRow};
@@ -36,10 +38,12 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<(), StoreError> {
         self.open.roll_back();
+        let next_row = hub.next_row;
         self.hub = hub;
         self.tenants = Tenants::load(txn.tenants()?)?;
         self.recent.clear();
         self.load_subscriptions(txn, now, effects)?;
+        self.load_health(txn, now, before)?;
         self.load_blocks(txn, now)?;
         self.load_claims(txn, now, before)?;
         self.load_jobs(txn, now)?;
@@ -51,6 +55,21 @@ impl Core {
         let subs: BTreeSet<SubNo> = self.subs.keys().copied().collect();
         for sub in subs {
             self.lanes.look(sub, now);
+        }
+        if self.hub.next_row != next_row {
+            // A notice was raised: its number is taken.
+            txn.put_hub_row(&self.hub)?;
+        }
+        Ok(())
+    }
+
+    /// Spans as stored. A wall clock that is far ahead of the store at a start is doubted: hub time has jumped with it (C13.8).
+    fn load_health(&mut self, txn: &mut Txn<'_>, now: HubTime, before: Before) -> Result<(), StoreError> {
+        self.notices = Notices::load(txn.notices()?, now);
+        self.health.load(txn.health()?);
+        let last = self.hub.hub_time;
+        if before == Before::AnotherProcess && last > HubTime(0) && now.since_ms(last) > FAR_AHEAD_MS {
+            self.doubt_spans(txn)?;
         }
         Ok(())
     }

@@ -37,6 +37,12 @@ impl Core {
             Action::RevokeApiKey { id, at } => self.revoke_key(txn, id, at, effects)?,
             Action::Remember => Ok(Managed::Done),
             Action::InspectLane(sub) => self.lane_state(txn, sub, now)?.map(Managed::Lane).ok_or(Refusal::NotFound),
+            Action::InspectBreakers(which) => Ok(Managed::Breakers(self.breakers_seen(&which))),
+            Action::InspectHealth { wanted, below, limit, examine } => {
+                let (seen, next) = self.of_health(now, wanted, below, limit, examine);
+                Ok(Managed::Healths { seen, next })
+            }
+            Action::Notice(notice) => self.raise(txn, now, *notice).map(|_| Ok(Managed::Done))?,
             Action::InspectHub => Ok(Managed::Hub(self.hub_state(txn, now)?)),
         };
         if answer.is_ok()
@@ -162,12 +168,19 @@ impl Core {
             let dest = self.lanes.dest_no(after.tenant_no, &after.spec.sink.destination());
             let old = self.lanes.get(after.no).map(|lane| lane.dest);
             self.lanes.move_lane(after.no, dest);
+            // The new destination starts fresh (C8.2).
+            self.end_span(txn, after.no)?;
             if let Some(old) = old {
                 self.forget_dest(txn, old)?;
             }
         }
         if lifted {
             self.lift(txn, &after, now)?;
+            match after.enabled {
+                Enabled::Yes => self.forget_failures(txn, after.no)?,
+                // A paused one is only probed (C8.4).
+                Enabled::Disabled { .. } => {}
+            }
         }
         self.set_lane(&after, now);
         if !before.started && after.started {
@@ -179,7 +192,7 @@ impl Core {
     }
 
     /// Crossing between matched and not matched (C4.2, C8.5): notes from where nothing was matched, and what was passed over.
-    fn cross(
+    pub(super) fn cross(
         &self,
         _txn: &mut Txn<'_>,
         before: &Subscription,

@@ -9,21 +9,26 @@ mod claim;
 pub mod command;
 mod core;
 mod fill;
+mod health;
 mod lane;
 mod lanes;
 mod load;
 mod manage;
 mod matcher;
+mod notices;
 mod open;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod ring;
+mod seen;
 mod settle;
 mod sweep;
 
 use crate::entropy::Entropy;
 use crate::model::job::{Claim, Settle};
+use crate::model::notice::Notice;
 use crate::model::record::Reason;
+use crate::rules::autodisable::AutoDisablePolicy;
 use crate::rules::backoff::Schedule;
 use crate::rules::breaker::BreakerPolicy;
 use crate::store::{Store, StoreError};
@@ -43,6 +48,8 @@ pub struct EngineSettings {
     pub poison_threshold: u8,
     /// When breakers open and for how long (C7).
     pub breaker: BreakerPolicy,
+    /// When subscriptions that keep failing are switched off (C8, C9.10).
+    pub autodisable: AutoDisablePolicy,
     /// Steps for subscriptions that give none (C6.1).
     pub schedule: Schedule,
     /// Waiting jobs that are kept in memory; a little more where there are very many lanes. What is beyond waits in the store.
@@ -80,6 +87,12 @@ pub enum PlantedBug {
     AttemptBeforeCommit,
     /// Lanes are refilled from a snapshot that is some commits old, and what it says of their ends is believed.
     RefillBelieved,
+    /// Failure spans are kept in memory only.
+    SpanNotStored,
+    /// An outcome at the old destination is counted at the new one.
+    OldDestinationBlamed,
+    /// A clock that is far ahead at a start is believed.
+    ClockBelieved,
 }
 
 /// Commands to apply in one transaction.
@@ -144,8 +157,12 @@ pub struct Counts {
     pub first_waits_ms: Vec<u64>,
     /// Breakers that opened.
     pub breakers_opened: u64,
+    /// Jobs passed over by breakers, at their opening and at each failed probe (C7.1).
+    pub shed: u64,
     /// Events of other tenants than the one of a single-tenant hub (C2.8).
     pub of_other_tenants: u64,
+    /// Notices that were raised.
+    pub notices: Vec<Notice>,
 }
 
 /// The store and everything the writer knows.
@@ -194,6 +211,7 @@ impl Engine {
         let mut effects = core::Effects::default();
         let applied = self.store.write(|txn| core.apply(txn, now, wall, batch, &mut effects))?;
         core.open.committed();
+        core.health.committed();
         effects.show_on(&self.board);
         batch.settles.clear();
         Ok(applied)

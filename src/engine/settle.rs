@@ -2,12 +2,15 @@
 
 use super::Counts;
 use super::core::{Core, Effects, OpenJob};
+use super::health::Happened;
 use super::lane::Taken;
 use super::ring::Pace;
+use super::lanes::DestNo;
 use crate::model::attempt::{AttemptRecord, ErrorClass};
 use crate::model::ids::{Generation, SubNo};
 use crate::model::job::{Cause, DeadLetter, DeadReason, Job, JobKey, Outcome, Settle};
 use crate::model::limits::{ANSWER_KEPT_BYTES, HOLD_MAX_MS, JOB_ATTEMPTS_KEPT};
+use crate::model::notice::{Notice, NoticeKind};
 use crate::rules::backoff::{self, Next, Schedule};
 use crate::rules::breaker::{self, Breaker};
 use crate::store::StoreError;
@@ -50,6 +53,13 @@ impl Core {
         self.lanes.count_closed(sub, pace);
         if let Some(job) = txn.job(settle.key)? {
             self.settle_job(txn, now, settle, job, open, effects, counts)?;
+        }
+        // What the old URL said is not about the new one, success or not.
+        let old = self.is_of_an_older_destination(sub, open);
+        #[cfg(feature = "planted-bugs")]
+        let old = old && !self.planted(super::PlantedBug::OldDestinationBlamed);
+        if !old {
+            self.note_outcome(txn, now, settle)?;
         }
         self.move_breaker(txn, now, settle, open, effects, counts)?;
         self.end_alone(settle.key, now);
@@ -154,6 +164,10 @@ impl Core {
         let Job { seq, steps_used, attempts, .. } = job;
         txn.put_dead(key.sub, key.log, &DeadLetter { seq, reason, died_at: now, steps_used, attempts })?;
         counts.die(reason);
+        self.health.count(key.sub, Happened::Died, now);
+        if reason == DeadReason::Poison {
+            self.tell_of_poison(txn, now, key.sub, seq)?;
+        }
         Ok(())
     }
 
@@ -210,6 +224,7 @@ impl Core {
         };
         let opened = !was_open && matches!(after, Breaker::Open { .. });
         dest.breaker = if opened { after.having_shed(due) } else { after };
+        counts.shed += if opened { due } else { 0 };
         let is_closed = matches!(dest.breaker, Breaker::Closed { .. });
         // A breaker that stays closed, or an open one that hears of another old attempt, writes nothing.
         if (is_closed && was_closed) || (was_open && !is_closed) {
@@ -220,6 +235,7 @@ impl Core {
         txn.set_breaker(tenant, &name, row.as_ref())?;
         counts.breakers_opened += u64::from(was_closed);
         if opened && was_closed {
+            self.tell_of_breaker(txn, now, no, settle)?;
             // Claims not yet begun go back (C5.4).
             for sub in self.lanes.dest(no).lanes.clone() {
                 self.raise_generation(sub, effects);
@@ -227,6 +243,29 @@ impl Core {
         }
         self.lanes.look_at_dest(no, now);
         Ok(())
+    }
+
+    /// Once for a destination and window (C7).
+    fn tell_of_breaker(
+        &mut self,
+        txn: &mut Txn<'_>,
+        now: HubTime,
+        no: DestNo,
+        settle: &Settle,
+    ) -> Result<(), StoreError> {
+        let dest = self.lanes.dest(no);
+        let id = self.subs.get(&settle.key.sub).map(|subscription| subscription.id.to_string()).unwrap_or_default();
+        let others = dest.lanes.len().saturating_sub(1);
+        let detail = format!(
+            "deliveries to {} wait: attempts failed, the last one for {id}, and {others} other subscriptions go there",
+            dest.name
+        );
+        let notice = Notice {
+            tenant: self.tenants.name(dest.tenant).map(str::to_owned),
+            last_error: settle.outcome.error_class().map(|class| class.code().to_owned()),
+            ..Notice::about(NoticeKind::BreakerOpened, dest.name.clone(), now, detail)
+        };
+        self.raise(txn, now, notice).map(drop)
     }
 
     fn schedule_of(&self, sub: SubNo) -> Schedule {

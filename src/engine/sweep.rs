@@ -1,4 +1,4 @@
-//! What ends: rows of deleted subscriptions, remembered answers and old poison records, a bounded number a commit.
+//! What ends: rows of deleted subscriptions, remembered answers, old poison records and notices, a bounded number a commit.
 
 use super::core::{Core, Doomed, OpenJob};
 use super::lanes::DestNo;
@@ -17,6 +17,7 @@ impl Core {
     /// Takes a subscription's lane away; its rows go in chunks from here on.
     pub(super) fn bury(&mut self, txn: &mut Txn<'_>, sub: SubNo, now: HubTime) -> Result<(), StoreError> {
         txn.bury_subscription(sub)?;
+        self.health.forget(sub);
         self.fills.remove(&sub);
         self.end_probes_of(sub, now);
         let (mut logs, mut from) = (Vec::new(), None);
@@ -102,6 +103,6 @@ impl Core {
         let end = HubTime(now.0.saturating_sub(self.settings.poison_retention_ms));
         let freed = txn.remove_poison_before(end, BULK_ROWS_PER_COMMIT)?;
         self.hub.poison_bytes = self.hub.poison_bytes.saturating_sub(freed);
-        Ok(())
+        self.end_old_notices(txn, now)
     }
 }

@@ -9,7 +9,7 @@ use crate::http::page::Query;
 use crate::http::problem::Problem;
 use crate::http::routes::{Op, Route, Takes};
 use crate::http::{
-    Api, Parts, admin, api_keys, change, create, dead_letters, events, idempotency, ingest, json, running,
+    Api, Parts, admin, api_keys, change, create, dead_letters, events, idempotency, ingest, json, operator, running,
     subscriptions,
 };
 use crate::model::ids::SubscriptionId;
@@ -76,6 +76,9 @@ impl Call {
             Op::ShowIngest => admin::ingest(&self).await,
             Op::ListDeadLetters => dead_letters::list_all(&self).await,
             Op::RedriveDeadLetters => dead_letters::redrive(&self).await,
+            Op::ListNotices => operator::notices(&self).await,
+            Op::ListBreakers => operator::breakers(&self).await,
+            Op::ListAllSubscriptions => operator::subscriptions(&self).await,
             Op::ListApiKeys => api_keys::list(&self),
             Op::CreateApiKey => api_keys::create(&self, &mut ticket).await,
             Op::RevokeApiKey => api_keys::revoke(&self).await,

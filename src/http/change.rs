@@ -286,6 +286,8 @@ async fn change_at(
         | Managed::ApiKey(_)
         | Managed::Done
         | Managed::Lane(_)
+        | Managed::Breakers(_)
+        | Managed::Healths { .. }
         | Managed::Hub(_) => Err(unexpected()),
     }
 }

@@ -289,6 +289,8 @@ async fn send_again(call: &Call, which: Vec<(SubNo, LogNo)>) -> Result<u64, Prob
         | Managed::ApiKey(_)
         | Managed::Done
         | Managed::Lane(_)
+        | Managed::Breakers(_)
+        | Managed::Healths { .. }
         | Managed::Hub(_) => Err(unexpected()),
     }
 }

@@ -6,8 +6,11 @@
 use crate::error::{Code, FieldCode};
 use crate::http::attempt::AttemptShown;
 use crate::http::routes::{Access, Op, ROUTES, Route, Takes, Verb};
-use crate::http::{admin, api_keys, change, create, dead_letters, events, ingest, problem, running, shape, spec};
+use crate::http::{
+    admin, api_keys, change, create, dead_letters, events, health, ingest, operator, problem, running, shape, spec,
+};
 use crate::model::limits::{PAGE_ITEMS, PAGE_ITEMS_DEFAULT};
+use crate::model::notice::NoticeKind;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use utoipa::openapi::{RefOr, Schema};
@@ -125,7 +128,7 @@ fn tell(op: Op, schemas: &mut Schemas) -> Told {
                 ..told(200, "A page", Some(page_of(item)))
             }
         }
-        Op::GetSubscription => told(200, "The subscription", Some(schemas.add::<shape::WithHealth>())),
+        Op::GetSubscription => told(200, "The subscription", Some(schemas.add::<health::WithHealth>())),
         Op::PatchSubscription => {
             let plain = schemas.add::<shape::Changed>();
             let probed = schemas.add::<change::Verified>();
@@ -183,6 +186,24 @@ fn tell(op: Op, schemas: &mut Schemas) -> Told {
         Op::RedriveDeadLetters => {
             let answer = schemas.add::<dead_letters::RedrivenShown>();
             Told { request: Some(redrive_input()), problems: vec![404, 409], ..told(200, "How many", Some(answer)) }
+        }
+        Op::ListNotices => {
+            let item = schemas.add::<operator::NoticeShown>();
+            let kinds = texts(NoticeKind::ALL.iter().map(|kind| kind.code()));
+            let kind = parameter("kind", json!({"type": "string", "enum": kinds}));
+            Told { query: [page_parameters(), vec![kind]].concat(), ..told(200, "A page", Some(page_of(item))) }
+        }
+        Op::ListBreakers => {
+            let item = schemas.add::<operator::OpenBreakerShown>();
+            Told { query: page_parameters(), ..told(200, "A page", Some(page_of(item))) }
+        }
+        Op::ListAllSubscriptions => {
+            let item = schemas.add::<operator::OfTenantShown>();
+            let own = vec![
+                parameter("tenant_id", json!({"type": "string"})),
+                parameter("health", json!({"type": "string", "enum": ["healthy", "unhealthy"]})),
+            ];
+            Told { query: [page_parameters(), own].concat(), ..told(200, "A page", Some(page_of(item))) }
         }
         Op::ListApiKeys => {
             let item = schemas.add::<api_keys::ApiKeyShown>();

@@ -3,7 +3,7 @@
 //! A cursor says after which row the next page starts, and of which list. It carries a checksum, so that a bent one is refused
 //! instead of read as another place; it grants nothing, since every list looks only under its own tenant.
 
-use crate::error::{Code, FieldCode};
+use crate::error::FieldCode;
 use crate::http::form::Faults;
 use crate::http::problem::Problem;
 use crate::model::limits::{PAGE_ITEMS, PAGE_ITEMS_DEFAULT};
@@ -31,6 +31,12 @@ pub(crate) enum List {
     DeadLetters = 5,
     /// Dead letters of one subscription.
     DeadLettersOf = 6,
+    /// Notices.
+    Notices = 20,
+    /// Breakers that are not closed.
+    Breakers = 21,
+    /// Subscriptions of all tenants.
+    OfTenants = 22,
 }
 
 /// What part of a list is wanted. The key is the bytes of the last row of the page before.
@@ -40,6 +46,15 @@ pub(crate) struct Page<const N: usize> {
     pub(crate) limit: usize,
     /// After this row.
     pub(crate) after: Option<[u8; N]>,
+}
+
+/// The same of a list whose keys have no fixed length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PageOfAny {
+    /// Items at most.
+    pub(crate) limit: usize,
+    /// After this row.
+    pub(crate) after: Option<Vec<u8>>,
 }
 
 /// A page as it is answered.
@@ -91,6 +106,13 @@ impl Query {
 
     /// `limit` and `cursor`.
     pub(crate) fn page<const N: usize>(&self, list: List, faults: &mut Faults) -> Result<Page<N>, Problem> {
+        let PageOfAny { limit, after } = self.page_of_any(list, faults)?;
+        let after = after.map(|key| key.try_into().map_err(|_| Problem::bad_cursor())).transpose()?;
+        Ok(Page { limit, after })
+    }
+
+    /// The same, where keys are of any length.
+    pub(crate) fn page_of_any(&self, list: List, faults: &mut Faults) -> Result<PageOfAny, Problem> {
         let limit = self.get("limit").map_or(Some(PAGE_ITEMS_DEFAULT), |text| {
             let limit = text.parse().ok().filter(|limit| (1..=PAGE_ITEMS).contains(limit));
             if limit.is_none() {
@@ -99,9 +121,9 @@ impl Query {
             }
             limit
         });
-        let refused = || Problem::new(Code::BadRequest, "the cursor is none that this list gave");
-        let after = self.get("cursor").map(|text| read_cursor(list, text).ok_or_else(refused)).transpose()?;
-        Ok(Page { limit: limit.unwrap_or(PAGE_ITEMS_DEFAULT), after })
+        let after =
+            self.get("cursor").map(|text| read_cursor(list, text).ok_or_else(Problem::bad_cursor)).transpose()?;
+        Ok(PageOfAny { limit: limit.unwrap_or(PAGE_ITEMS_DEFAULT), after })
     }
 }
 
@@ -113,14 +135,14 @@ pub(crate) fn cursor(list: List, key: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-fn read_cursor<const N: usize>(list: List, text: &str) -> Option<[u8; N]> {
+fn read_cursor(list: List, text: &str) -> Option<Vec<u8>> {
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
     let (covered, sum) = bytes.split_last_chunk::<4>()?;
     let [kind, key @ ..] = covered else { return None };
     if *sum != crc32c::crc32c(covered).to_be_bytes() || *kind != list as u8 {
         return None;
     }
-    key.try_into().ok()
+    Some(key.to_vec())
 }
 
 #[cfg(test)]

@@ -110,6 +110,11 @@ impl Problem {
         Self::new(Code::NotFound, "there is no such object")
     }
 
+    /// 400 for a cursor that no list of ours gave (A1.6).
+    pub(crate) fn bad_cursor() -> Self {
+        Self::new(Code::BadRequest, "the cursor is none that this list gave")
+    }
+
     /// 503 of `/readyz`, with the checks.
     pub(crate) fn not_ready(detail: &str, checks: serde_json::Value) -> Self {
         let mut problem = Self::new(Code::NotReady, detail);

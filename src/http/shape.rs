@@ -1,8 +1,6 @@
 //! A subscription as the API shows it (A2). What is written here is what a client may send back: a merge patch is laid over this
 //! very form.
 
-use crate::engine::command::{BreakerState, LaneState};
-use crate::http::call::Call;
 use crate::http::json::show_duration;
 use crate::http::outside::ProbeSeen;
 use crate::model::ids::{Seq, SubscriptionId};
@@ -141,84 +139,6 @@ pub(crate) struct Changed {
     skipped: Option<SkippedShown>,
 }
 
-/// A subscription with its health.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = SubscriptionWithHealth)]
-pub(crate) struct WithHealth {
-    #[serde(flatten)]
-    subscription: SubscriptionShown,
-    /// How it does.
-    health: Health,
-}
-
-/// How a subscription does.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Health {
-    /// State of the destination's breaker.
-    breaker: BreakerShown,
-    /// The open stretch of failures; null while there is none.
-    failure_span: Option<FailureSpan>,
-    /// Held by a 429; null while it is not.
-    hold: Option<HoldShown>,
-    /// Jobs of it.
-    backlog: Backlog,
-    /// Age of its oldest waiting event.
-    #[schema(example = "12s")]
-    oldest_pending_age: Option<String>,
-    /// Its last success.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    last_success: Option<Timestamp>,
-    /// Its last failure.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    last_failure: Option<Timestamp>,
-    /// Since when it is off; null while it is on.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    disabled_since: Option<Timestamp>,
-    /// Until when the former signing secret signs too; null when it does not.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    former_secret_until: Option<Timestamp>,
-}
-
-/// A breaker.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Breaker)]
-pub(crate) struct BreakerShown {
-    /// `closed`, `open` or `probing`.
-    state: &'static str,
-    /// When the next probe may go, of an open one.
-    #[schema(value_type = Option<String>, format = DateTime)]
-    until: Option<Timestamp>,
-}
-
-/// A stretch of failures without a success.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FailureSpan {
-    /// Its first failure.
-    #[schema(value_type = String, format = DateTime)]
-    from: Timestamp,
-    /// Its last failure so far.
-    #[schema(value_type = String, format = DateTime)]
-    to: Timestamp,
-}
-
-/// A hold.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Hold)]
-pub(crate) struct HoldShown {
-    /// Until when.
-    #[schema(value_type = String, format = DateTime)]
-    until: Timestamp,
-}
-
-/// Jobs of a subscription.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Backlog {
-    /// Waiting, retries included.
-    waiting: u64,
-    /// On their way now.
-    in_flight: u32,
-}
-
 /// What a probe saw.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Probe)]
@@ -315,41 +235,6 @@ impl SkippedShown {
     }
 }
 
-impl WithHealth {
-    pub(crate) fn of(call: &Call, subscription: &Subscription, lane: &LaneState) -> Self {
-        let (state, until) = match lane.breaker {
-            BreakerState::Closed => ("closed", None),
-            BreakerState::Open { until } => ("open", Some(call.wall_of(until))),
-            BreakerState::Probing => ("probing", None),
-        };
-        let health = Health {
-            breaker: BreakerShown { state, until },
-            failure_span: None,
-            hold: lane
-                .hold_until
-                .filter(|until| *until > lane.now)
-                .map(|until| HoldShown { until: call.wall_of(until) }),
-            backlog: Backlog { waiting: lane.waiting, in_flight: lane.in_flight },
-            oldest_pending_age: lane
-                .oldest_waiting
-                .map(|stored| show_duration(lane.now.since_ms(stored) / 1000 * 1000)),
-            last_success: None,
-            last_failure: None,
-            disabled_since: match subscription.enabled {
-                Enabled::Yes => None,
-                Enabled::Disabled { since, .. } => Some(since),
-            },
-            former_secret_until: subscription
-                .secrets
-                .previous
-                .as_ref()
-                .map(|previous| previous.until)
-                .filter(|until| call.wall() < *until),
-        };
-        Self { subscription: SubscriptionShown::of(subscription), health }
-    }
-}
-
 impl ProbeShown {
     pub(crate) fn of(seen: &ProbeSeen) -> Self {
         Self {
@@ -383,7 +268,7 @@ fn verification_name(state: Verification) -> &'static str {
     name_of(&VERIFICATIONS, state)
 }
 
-fn disabled_reason_name(reason: DisabledReason) -> &'static str {
+pub(crate) fn disabled_reason_name(reason: DisabledReason) -> &'static str {
     match reason {
         DisabledReason::Paused => "paused",
         DisabledReason::AutoDisabled => "auto_disabled",

@@ -1,16 +1,18 @@
 //! Reading subscriptions: the list, and one with its health.
 
-use crate::engine::command::{Action, LaneState, Managed};
+use crate::engine::command::{Action, LaneState, Managed, Wanted};
 use crate::http::answer::Answer;
 use crate::http::call::Call;
 use crate::http::change::unexpected;
 use crate::http::form::Faults;
+use crate::http::health::WithHealth;
+use crate::http::operator::wanted_of;
 use crate::http::page::{List, Listed, cursor};
 use crate::http::problem::Problem;
-use crate::http::shape::{SubscriptionShown, VERIFICATIONS, WithHealth};
+use crate::http::shape::{SubscriptionShown, VERIFICATIONS};
 use crate::model::ids::{SubNo, SubscriptionId};
 use crate::model::limits::{PAGE_ITEMS, PAGE_ROWS_EXAMINED};
-use crate::model::subscription::{DisabledReason, Enabled, Subscription, Verification};
+use crate::model::subscription::{Enabled, Subscription, Verification};
 use std::sync::Arc;
 
 /// The tenant's subscriptions, newest first. A page that stopped early because few of many passed the filter says where to go on.
@@ -66,15 +68,6 @@ struct Filter {
     health: Option<Wanted>,
 }
 
-/// The values of the filter `health`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
-    /// Deliveries go on.
-    Healthy,
-    /// Switched off by failures, or its breaker is not closed, or it is held.
-    Unhealthy,
-}
-
 impl Filter {
     fn read(call: &Call, faults: &mut Faults) -> Self {
         let query = &call.query;
@@ -85,11 +78,7 @@ impl Filter {
                 VERIFICATIONS.iter().find(|(name, _)| *name == text).map(|(_, state)| *state)
             }),
             sink: query.read("sink", "webhook", faults, |text| (text == "webhook").then(|| text.to_owned())),
-            health: query.read("health", "healthy or unhealthy", faults, |text| match text {
-                "healthy" => Some(Wanted::Healthy),
-                "unhealthy" => Some(Wanted::Unhealthy),
-                _ => None,
-            }),
+            health: query.read("health", "healthy or unhealthy", faults, wanted_of),
         }
     }
 
@@ -106,14 +95,7 @@ impl Filter {
 
     async fn wants_health(&self, call: &Call, subscription: &Arc<Subscription>) -> Result<bool, Problem> {
         let Some(wanted) = self.health else { return Ok(true) };
-        let by_failures = match subscription.enabled {
-            Enabled::Yes | Enabled::Disabled { reason: DisabledReason::Paused, .. } => false,
-            Enabled::Disabled { reason: DisabledReason::AutoDisabled | DisabledReason::Gone, .. } => true,
-        };
-        let unhealthy = by_failures || {
-            let lane = lane(call, subscription.no).await?;
-            lane.hold_until.is_some_and(|until| until > lane.now) || lane.breaker != Default::default()
-        };
+        let unhealthy = lane(call, subscription.no).await?.is_unhealthy(subscription);
         Ok(unhealthy == (wanted == Wanted::Unhealthy))
     }
 }
@@ -127,6 +109,8 @@ async fn lane(call: &Call, no: SubNo) -> Result<LaneState, Problem> {
         | Managed::Redriven(_)
         | Managed::ApiKey(_)
         | Managed::Done
+        | Managed::Breakers(_)
+        | Managed::Healths { .. }
         | Managed::Hub(_) => Err(unexpected()),
     }
 }

@@ -160,6 +160,8 @@ pub const PAGE_BYTES: usize = 4 << 20;
 pub const PAGE_ITEMS_DEFAULT: usize = 50;
 /// Rows looked at for one page of a filtered list, so that no list ever scans the whole store (A1.6).
 pub const PAGE_ROWS_EXAMINED: usize = 2000;
+/// Subscriptions looked at, in memory, for one page of those of all tenants.
+pub const PAGE_SUBSCRIPTIONS_EXAMINED: usize = 100_000;
 /// An `Idempotency-Key` (A1.7).
 pub const IDEMPOTENCY_KEY_BYTES: usize = 255;
 /// A client's `X-Request-Id`; a longer one is replaced (A1.5).
@@ -170,6 +172,17 @@ pub const REDRIVE_PER_REQUEST: usize = 100_000;
 pub const REDRIVE_PER_COMMIT: usize = 1000;
 /// Subscriptions listed with one event.
 pub const DELIVERIES_SHOWN: usize = 1000;
+
+/// Within so many milliseconds there is one notice of a kind about one thing: a day.
+pub const NOTICE_WINDOW_MS: u64 = 24 * 3600 * 1000;
+/// Notices that are kept of each urgency; beyond it the oldest go. So breakers that flap do not drive out what a person must mend.
+pub const NOTICES_KEPT: usize = 5_000;
+/// How long notices are kept, in milliseconds: 90 days.
+pub const NOTICE_KEPT_MS: u64 = 90 * 24 * 3600 * 1000;
+/// Each text of a notice.
+pub const NOTICE_TEXT_BYTES: usize = 2048;
+/// Subscriptions judged in one commit by the hourly look; the rest is judged in the next ones.
+pub const JUDGED_PER_COMMIT: usize = 1000;
 
 /// Times that a job may be claimed in a crash before it is dead as poison (C5.6).
 pub const RECLAIMS_DEFAULT: u8 = 5;
@@ -184,3 +197,5 @@ const _: () = assert!(ADMIT_EVENTS_PER_COMMIT <= COMMANDS_WAITING);
 const _: () = assert!(FETCH_PARTITION_BYTES <= FETCHED_PARTITION_BYTES && FETCHED_PARTITION_BYTES <= FETCHED_BYTES);
 const _: () = assert!(FETCH_BYTES < BROKER_ANSWER_BYTES && BROKER_ANSWER_BYTES <= BROKER_ANSWER_BYTES_MAX);
 const _: () = assert!(BODY_BYTES_MAX <= BATCH_EXPANDED_BYTES);
+const _: () = assert!(URL_BYTES <= NOTICE_TEXT_BYTES && TENANT_BYTES <= NOTICE_TEXT_BYTES);
+const _: () = assert!(NOTICE_WINDOW_MS < NOTICE_KEPT_MS);

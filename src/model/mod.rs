@@ -11,5 +11,6 @@ pub mod idempotency;
 pub mod ids;
 pub mod job;
 pub mod limits;
+pub mod notice;
 pub mod record;
 pub mod subscription;

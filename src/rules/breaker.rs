@@ -101,6 +101,22 @@ impl Breaker {
         }
     }
 
+    /// When it first opened; none while it is closed.
+    pub fn open_since(&self) -> Option<HubTime> {
+        match self {
+            Breaker::Closed { .. } => None,
+            Breaker::Open { since, .. } | Breaker::Probing { since, .. } => Some(*since),
+        }
+    }
+
+    /// Jobs passed over since it opened (C7.1).
+    pub fn shed(&self) -> u64 {
+        match self {
+            Breaker::Closed { .. } => 0,
+            Breaker::Open { shed, .. } | Breaker::Probing { shed, .. } => *shed,
+        }
+    }
+
     /// Whether that claim is its probe.
     pub fn is_probed_by(&self, by: ClaimNo) -> bool {
         match self {

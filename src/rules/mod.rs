@@ -1,6 +1,7 @@
 //! Decisions: functions without I/O, clock or chance inside.
 
 pub mod address;
+pub mod autodisable;
 pub mod backoff;
 pub mod breaker;
 pub mod classify;

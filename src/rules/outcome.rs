@@ -249,6 +249,32 @@ mod tests {
             ("inf", None),
             ("5s", None),
             ("5, 6", None),
+            ("5, 5", None),
+            ("5,", None),
+            (",5", None),
+            ("-0", None),
+            ("-18446744073709551616", None),
+            ("1_000", None),
+            ("1 000", None),
+            ("1e+300", None),
+            ("-1e300", None),
+            ("1E300", None),
+            (".5", None),
+            ("0.0", None),
+            ("∞", None),
+            ("５", None),
+            ("5;q=1", None),
+            ("\"5\"", None),
+            ("5\r\n", None),
+            ("Tue, 14 Nov 2023 22:14:20 GMT, Tue, 14 Nov 2023 22:14:20 GMT", None),
+            ("Tue, 14 Nov 2023 22:14:20 +0000", None),
+            ("Tue, 14 Nov 2023 22:14:20", None),
+            ("Tue, 14 Nov 2023 24:14:20 GMT", None),
+            ("Tue, 31 Feb 2023 22:14:20 GMT", None),
+            ("Sun, 06-Nov-94 08:49:37 GMT", None),
+            ("Sunday, 06-Nov-94 08:49:37 GMT", None),
+            ("Sun Nov  6 08:49:37 1994", None),
+            ("Thu, 01 Jan 1970 00:00:00 GMT", None),
             ("١", None),
             ("soon", None),
             ("2023-11-14T22:14:20Z", None),
@@ -259,36 +285,49 @@ mod tests {
         assert!(retry_after_ms(b"Fri, 31 Dec 9999 23:59:59 GMT", NOW).is_some_and(|ms| ms > HOLD_MAX_MS));
     }
 
-    // C9.6: what is done with it.
+    // C9.6: what is done with it, in every form: the hold of a 429, and the least wait of a 503.
     #[test]
     fn holds_and_waits_are_clamped() {
-        for (value, hold_ms) in [
-            ("0", 1_000),
-            ("1", 1_000),
-            ("45", 45_000),
-            ("3600", 3_600_000),
-            ("3601", 3_600_000),
-            ("99999999999999999999999", 3_600_000),
-            ("-1", 30_000),
-            ("soon", 30_000),
-            ("Sun, 06 Nov 1994 08:49:37 GMT", 30_000),
+        let huge = "9".repeat(30_000);
+        for (value, hold_ms, not_before_ms) in [
+            ("0", 1_000, Some(0)),
+            ("1", 1_000, Some(1_000)),
+            ("45", 45_000, Some(45_000)),
+            ("3600", 3_600_000, Some(3_600_000)),
+            ("3601", 3_600_000, Some(3_600_000)),
+            ("86400", 3_600_000, Some(3_600_000)),
+            ("18446744073709551615", 3_600_000, Some(3_600_000)),
+            ("18446744073709551616", 3_600_000, Some(3_600_000)),
+            (huge.as_str(), 3_600_000, Some(3_600_000)),
+            ("Tue, 14 Nov 2023 22:13:20 GMT", 1_000, Some(0)),
+            ("Tue, 14 Nov 2023 22:14:20 GMT", 59_500, Some(59_500)),
+            ("Tuesday, 14-Nov-23 22:14:20 GMT", 59_500, Some(59_500)),
+            ("Tue Nov 14 22:14:20 2023", 59_500, Some(59_500)),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", 3_600_000, Some(3_600_000)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", 30_000, None),
+            ("-1", 30_000, None),
+            ("-99999999999999999999", 30_000, None),
+            ("1e300", 30_000, None),
+            ("1.5", 30_000, None),
+            ("NaN", 30_000, None),
+            ("soon", 30_000, None),
+            ("5, 6", 30_000, None),
+            (" ", 30_000, None),
+            ("", 30_000, None),
         ] {
-            assert_eq!(judge(&told(429, None, value), NOW), Judged::Held { hold_ms }, "{value}");
+            let shown = &value[..value.len().min(40)];
+            assert_eq!(judge(&told(429, None, value), NOW), Judged::Held { hold_ms }, "429 {shown}");
+            let failed = Judged::Failed { error: ErrorClass::ServerError, not_before_ms };
+            assert_eq!(judge(&told(503, None, value), NOW), failed, "503 {shown}");
         }
-        for (status, value, not_before_ms) in [
-            (503, "0", Some(0)),
-            (503, "45", Some(45_000)),
-            (503, "86400", Some(3_600_000)),
-            (503, "-1", None),
-            (503, "soon", None),
-            (500, "45", None),
-            (504, "45", None),
-            (404, "45", None),
-        ] {
-            match judge(&told(status, None, value), NOW) {
-                Judged::Failed { not_before_ms: got, .. } => assert_eq!(got, not_before_ms, "{status} {value}"),
-                other => panic!("{status} {value}: {other:?}"),
-            }
+        for bytes in [&b"\xff"[..], b"5\xff", b"\x005", b"\n"] {
+            let told = |status| Told { status: Some(status), error: None, retry_after: Some(bytes.to_vec()) };
+            assert_eq!(judge(&told(429), NOW), Judged::Held { hold_ms: 30_000 }, "{bytes:?}");
+            assert_eq!(judge(&told(503), NOW), failed(ErrorClass::ServerError), "{bytes:?}");
+        }
+        for status in [500, 502, 504, 404, 408, 301] {
+            let waits = matches!(judge(&told(status, None, "45"), NOW), Judged::Failed { not_before_ms: Some(_), .. });
+            assert!(!waits, "only 503 delays by it: {status}");
         }
     }
 

@@ -48,7 +48,8 @@ const SAVED_UP_BYTES: u64 = 16 * AROUND_ANSWER_BYTES;
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
-    pub(super) retry_after: Option<HeaderValue>,
+    /// `Retry-After`; of several header lines all values, as one list.
+    pub(super) retry_after: Option<Vec<u8>>,
     pub(super) body: Vec<u8>,
 }
 
@@ -323,13 +324,16 @@ struct Reading {
 
 impl Reading {
     fn begin(response: Response<Incoming>, keep: Keep) -> Self {
-        let (mut head, body) = response.into_parts();
+        let (head, body) = response.into_parts();
         let keep = match keep {
             Keep::All => ANSWER_READ_BYTES,
             Keep::OfFailures if head.status.is_success() => 0,
             Keep::OfFailures => ANSWER_KEPT_BYTES,
         };
-        let retry_after = head.headers.remove(RETRY_AFTER);
+        // Several lines are one list (RFC 9110, 5.2): of a header that holds one value no reader can say which is meant, so it is left to
+        // the rule to find the whole unreadable.
+        let lines: Vec<&[u8]> = head.headers.get_all(RETRY_AFTER).iter().map(HeaderValue::as_bytes).collect();
+        let retry_after = (!lines.is_empty()).then(|| lines.join(&b", "[..]));
         let answer = Answer { status: head.status, retry_after, body: Vec::new() };
         Self { answer, body, keep, read: 0 }
     }

@@ -251,7 +251,7 @@ impl From<Answer> for Met {
         Self {
             status: Some(answer.status.as_u16()),
             error: (answer.status == StatusCode::SWITCHING_PROTOCOLS).then_some(ErrorClass::UnexpectedUpgrade),
-            retry_after: answer.retry_after.map(|value| value.as_bytes().to_vec()),
+            retry_after: answer.retry_after,
             answer: answer.body,
         }
     }

@@ -8,6 +8,7 @@ pub mod disk;
 mod key;
 pub mod rows;
 mod tables;
+mod told;
 pub mod txn;
 pub mod view;
 
@@ -133,6 +134,7 @@ impl Store {
         if row.format > FORMAT {
             return Err(StoreError::Newer { found: row.format });
         }
+        complete(&database)?;
         *open = Some(database);
         Ok(())
     }
@@ -225,6 +227,19 @@ fn first_row(backend: Backend, settings: StoreSettings, birth: &Birth) -> Result
     Ok(())
 }
 
+/// Makes the tables that a former build did not know, so that readers find them: to it they were empty.
+fn complete(database: &Database) -> Result<(), StoreError> {
+    if database.begin_read()?.list_tables()?.count() >= tables::TABLES {
+        return Ok(());
+    }
+    let write = database.begin_write()?;
+    let mut txn = Txn::new(&write);
+    txn.create_tables()?;
+    drop(txn);
+    write.commit()?;
+    Ok(())
+}
+
 fn read_hub_row(database: &Database) -> Result<HubRow, StoreError> {
     let read = database.begin_read()?;
     let meta = match read.open_table(tables::definition(Table::Meta)) {
@@ -236,4 +251,33 @@ fn read_hub_row(database: &Database) -> Result<HubRow, StoreError> {
     };
     let row = meta.get(txn::HUB_ROW_KEY)?.ok_or_else(|| StoreError::Damaged("its first row is missing".to_owned()))?;
     codec::decode(row.value())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::notice::{Notice, NoticeKind};
+    use disk::FileDisk;
+
+    // C13.6: a store of a former build opens, and what it did not know is empty.
+    #[test]
+    fn tables_that_a_former_build_did_not_know_are_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = StoreSettings { cache_bytes: 1 << 20, quick_repair_above: u64::MAX };
+        let birth = Birth { store_id: [1; 16], delivery_key: [2; 32] };
+        let open = || Store::open(Arc::new(FileDisk::take(folder.path()).unwrap()), settings, &birth).unwrap();
+        drop(open());
+        let former = Database::open(folder.path().join("hub.redb")).unwrap();
+        let write = former.begin_write().unwrap();
+        for table in [Table::Health, Table::Notice] {
+            assert!(write.delete_table(tables::definition(table)).unwrap());
+        }
+        write.commit().unwrap();
+        drop(former);
+        let store = open();
+        assert!(store.reader().view().unwrap().notices(None, 10).unwrap().is_empty());
+        let notice = Notice::about(NoticeKind::ForeignTenant, "x", HubTime(1), "y");
+        store.write(|txn| txn.put_notice(1, &notice)).unwrap();
+        assert_eq!(store.reader().view().unwrap().notices(None, 10).unwrap(), [(1, notice)]);
+    }
 }

@@ -44,9 +44,13 @@ pub(super) enum Table {
     Idempotency,
     /// expiry, key id, client key -> nothing
     IdempotencyEnd,
+    /// subscription number -> failures since its last success, and that it was switched off by them
+    Health,
+    /// number -> notice
+    Notice,
 }
 
-pub(super) const TABLES: usize = 20;
+pub(super) const TABLES: usize = 22;
 
 /// Every table with its name in the file, in the order of their numbers.
 pub(super) const NAMES: [(Table, &str); TABLES] = [
@@ -70,6 +74,8 @@ pub(super) const NAMES: [(Table, &str); TABLES] = [
     (Table::ApiKey, "api_key"),
     (Table::Idempotency, "idempotency"),
     (Table::IdempotencyEnd, "idempotency_end"),
+    (Table::Health, "health"),
+    (Table::Notice, "notice"),
 ];
 
 /// The definition that redb wants.

@@ -195,6 +195,7 @@ impl<'t> Txn<'t> {
         self.remove(Table::Subscription, &key::sub(no))?;
         self.remove(Table::Fill, &key::sub(no))?;
         self.remove(Table::Hold, &key::sub(no))?;
+        self.remove(Table::Health, &key::sub(no))?;
         self.put(Table::Tombstone, &key::sub(no), &())
     }
 
@@ -426,7 +427,7 @@ impl<'t> Txn<'t> {
         self.table(table)?.get(key)?.map(|value| codec::decode(value.value())).transpose()
     }
 
-    fn put<T: Encode>(&mut self, table: Table, key: &[u8], value: &T) -> Result<(), StoreError> {
+    pub(super) fn put<T: Encode>(&mut self, table: Table, key: &[u8], value: &T) -> Result<(), StoreError> {
         let bytes = codec::encode(value)?;
         self.put_raw(table, key, &bytes)
     }
@@ -437,7 +438,7 @@ impl<'t> Txn<'t> {
         Ok(())
     }
 
-    fn remove(&mut self, table: Table, key: &[u8]) -> Result<bool, StoreError> {
+    pub(super) fn remove(&mut self, table: Table, key: &[u8]) -> Result<bool, StoreError> {
         let was = self.table(table)?.remove(key)?.is_some();
         self.changed |= was;
         Ok(was)
@@ -458,7 +459,7 @@ impl<'t> Txn<'t> {
         Ok(())
     }
 
-    fn all<K, T: Decode<()>>(
+    pub(super) fn all<K, T: Decode<()>>(
         &mut self,
         table: Table,
         read: impl Fn(&[u8]) -> Option<K>,

@@ -8,6 +8,7 @@ use crate::model::gap::Gap;
 use crate::model::idempotency::IdempotencyRow;
 use crate::model::ids::{EventId, KeyId, LogNo, Seq, SubNo, TenantNo};
 use crate::model::job::{DeadLetter, Job, JobKey};
+use crate::model::notice::Notice;
 use crate::model::record::PoisonRecord;
 use crate::time::{HubTime, Timestamp};
 use bincode::Decode;
@@ -73,6 +74,17 @@ pub struct PoisonRow {
     pub at: Timestamp,
     /// The record.
     pub record: PoisonRecord,
+}
+
+/// Whose breaker, and of which destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BreakerKey {
+    /// The store's number of the tenant.
+    pub tenant: TenantNo,
+    /// The tenant.
+    pub tenant_name: String,
+    /// The destination.
+    pub destination: String,
 }
 
 /// A partition's stored position.
@@ -163,6 +175,23 @@ impl View {
     /// Gaps, newest first, older than number `before`.
     pub fn gaps(&self, before: Option<u64>, limit: usize) -> Result<Vec<(u64, Gap)>, StoreError> {
         self.newest(Table::Gap, before, limit, codec::decode)
+    }
+
+    /// Notices, newest first, older than number `before`.
+    pub fn notices(&self, before: Option<u64>, limit: usize) -> Result<Vec<(u64, Notice)>, StoreError> {
+        self.newest(Table::Notice, before, limit, codec::decode)
+    }
+
+    /// Tenants and destinations whose breakers are not closed, in the order of the table, after that one; with the tenant's name.
+    pub fn breakers(&self, after: Option<(TenantNo, &str)>, limit: usize) -> Result<Vec<BreakerKey>, StoreError> {
+        let low = after.map(|(tenant, destination)| key::breaker(tenant, destination));
+        let low = low.as_ref().map_or(Bound::Unbounded, |low| Bound::Excluded(low.as_slice()));
+        let mut rows = Vec::new();
+        for row in self.table(Table::Breaker)?.range::<&[u8]>((low, Bound::Unbounded))?.take(limit) {
+            let (tenant, destination) = key::read_breaker(row?.0.value()).ok_or_else(bad_key)?;
+            rows.push(BreakerKey { tenant, tenant_name: self.tenant_name(tenant)?, destination });
+        }
+        Ok(rows)
     }
 
     /// Dead letters of one subscription, newest event first, older than `before`.

@@ -25,6 +25,7 @@ use streaming_hub::model::ids::{DeliveryId, EventId, KeyId, Seq};
 use streaming_hub::model::job::{Claim, DeadReason, Outcome, Settle};
 use streaming_hub::model::subscription::Subscription;
 use streaming_hub::rules::address::AddressPolicy;
+use streaming_hub::rules::autodisable::AutoDisablePolicy;
 use streaming_hub::rules::backoff::Schedule;
 use streaming_hub::rules::breaker::BreakerPolicy;
 use streaming_hub::rules::classify::Policy;
@@ -169,6 +170,11 @@ impl Hub {
     }
 
     pub(crate) async fn start(settings: Settings) -> Self {
+        Self::start_for(settings, None).await
+    }
+
+    /// The same, with an engine that knows which tenant is the only one.
+    pub(crate) async fn start_for(settings: Settings, only_tenant: Option<&str>) -> Self {
         // The client wants a provider even where it never speaks TLS; a second install is refused and harmless.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().unwrap();
@@ -180,7 +186,8 @@ impl Hub {
         let store = Store::open(disk, kept, &birth).unwrap();
         let (reader, board) = (store.reader(), Arc::new(Board::default()));
         let now = hub_clock.now(&*clock);
-        let engine = Engine::open(store, board.clone(), engine_settings(), Entropy::from_seed(1), now).unwrap();
+        let engine_settings = EngineSettings { only_tenant: only_tenant.map(Into::into), ..engine_settings() };
+        let engine = Engine::open(store, board.clone(), engine_settings, Entropy::from_seed(1), now).unwrap();
         let (writer, _, claims) = writer::start(engine, clock.clone(), hub_clock, Arc::new(Silent)).unwrap();
 
         let prober = Arc::new(ScriptedProber {
@@ -420,6 +427,7 @@ fn engine_settings() -> EngineSettings {
         claim_batch: 16,
         poison_threshold: 5,
         breaker: BreakerPolicy { failures: 5, cooling_ms: 30_000, cooling_max_ms: 600_000 },
+        autodisable: AutoDisablePolicy::default(),
         schedule: Schedule::default_curve(),
         pending_max: 4_000_000,
         poison_max_bytes: 1 << 28,

@@ -42,7 +42,8 @@ async fn a_new_subscription_has_the_form_and_the_defaults() {
     let read = hub.call("GET", &path(&id, ""), &key, None).await;
     assert_eq!((read.status, read.header("etag")), (200, "\"1\""));
     assert!(!read.text.contains("whsec_"), "the secret is shown once");
-    let health = json!({"breaker": {"state": "closed", "until": null}, "failure_span": null, "hold": null,
+    let health = json!({"breaker": {"state": "closed", "since": null, "until": null, "shed": 0}, "failure_span": null, "verdict": null, "hold": null,
+        "counts": {"delivered": 0, "failed_attempts": 0, "dead_letters": 0},
         "backlog": {"waiting": 0, "in_flight": 0}, "oldest_pending_age": null, "last_success": null,
         "last_failure": null, "disabled_since": null, "former_secret_until": null});
     assert_eq!(read.body["health"], health);

@@ -13,6 +13,7 @@ use streaming_hub::model::job::{Claim, Outcome, Settle};
 use streaming_hub::model::subscription::{
     DeliveryOrder, EventPattern, RateLimit, Sealed, SignatureFormat, Sink, Spec, StartFrom, WebhookSink,
 };
+use streaming_hub::rules::autodisable::AutoDisablePolicy;
 use streaming_hub::rules::backoff::Schedule;
 use streaming_hub::rules::breaker::BreakerPolicy;
 use streaming_hub::store::disk::FileDisk;
@@ -38,6 +39,7 @@ impl World {
             claim_batch: 16,
             poison_threshold: 5,
             breaker: BreakerPolicy { failures: 5, cooling_ms: 30_000, cooling_max_ms: 600_000 },
+            autodisable: AutoDisablePolicy::default(),
             schedule: Schedule::default_curve(),
             pending_max: 1000,
             poison_max_bytes: 1 << 20,

@@ -4,6 +4,7 @@
 mod api;
 mod cli_dev;
 mod cli_explain;
+mod cli_health;
 mod cli_serve;
 mod cli_settings;
 mod cli_stop;
@@ -11,6 +12,7 @@ mod command;
 mod examples;
 mod http_access;
 mod http_admin;
+mod http_health;
 mod http_hub;
 mod http_idempotency;
 mod http_subscriptions;

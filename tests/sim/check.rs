@@ -2,12 +2,13 @@
 
 use crate::dump::Dump;
 use crate::hold;
+use crate::model::health::{notices_are_stored, reason, spans_are_stored};
 use crate::model::{ClaimModel, Held, Job, Model, State};
 use std::collections::{BTreeMap, BTreeSet};
 use streaming_hub::engine::board::Board;
 use streaming_hub::model::ids::{ClaimNo, LogNo, Seq, SubNo, TenantNo};
 use streaming_hub::model::job::JobKey;
-use streaming_hub::model::subscription::{Enabled, Verification};
+use streaming_hub::model::subscription::{DisabledReason, Enabled, Verification};
 use streaming_hub::store::view::PositionRow;
 use streaming_hub::time::HubTime;
 
@@ -31,6 +32,8 @@ pub fn store(model: &mut Model, dump: &Dump, claims: Claims) -> Held {
     dead_letters_have_their_reason(model, dump, &logs)?;
     what_was_set_aside_is_counted(model, dump)?;
     breakers_are_kept_while_they_are_open(model, dump)?;
+    spans_are_stored(model, dump)?;
+    notices_are_stored(model, dump)?;
     conservation(model, dump)
 }
 
@@ -110,6 +113,11 @@ fn subscriptions_are_as_acknowledged(model: &Model, dump: &Dump) -> Held {
             (enabled, active, stored.started) == (sub.enabled, sub.active, sub.started),
             "invariant 20: subscription {no} is {stored:?}, expected {sub:?}"
         );
+        let off = match stored.enabled {
+            Enabled::Yes | Enabled::Disabled { reason: DisabledReason::Paused, .. } => None,
+            Enabled::Disabled { reason, .. } => Some(reason),
+        };
+        hold!(off == sub.off.map(reason), "C8.1: subscription {no} is off by {off:?}, expected {:?}", sub.off);
         hold!(stored.revision == sub.revision, "A1.8: subscription {no} has revision {}", stored.revision);
         hold!(stored.spec == sub.spec && stored.tenant == sub.tenant, "invariant 20: subscription {no}: {stored:?}");
         hold!(stored.unmatched_from.map(|seq| seq.0) == sub.unmatched_from, "C8.5: subscription {no}: {stored:?}");

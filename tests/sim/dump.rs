@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use streaming_hub::model::ids::{ClaimNo, KeyId, LogNo, Seq, SubNo, TenantNo};
 use streaming_hub::model::job::{DeadLetter, Job, JobKey};
+use streaming_hub::model::notice::Notice;
 use streaming_hub::model::subscription::Subscription;
+use streaming_hub::rules::autodisable::Health;
 use streaming_hub::rules::breaker::Breaker;
 use streaming_hub::store::rows::{ClaimRow, HubRow};
 use streaming_hub::store::view::{PositionRow, StoredEvent};
@@ -28,6 +30,8 @@ pub struct Dump {
     pub fills: BTreeSet<SubNo>,
     pub holds: BTreeMap<SubNo, HubTime>,
     pub breakers: BTreeMap<(TenantNo, String), Breaker>,
+    pub health: BTreeMap<SubNo, Health>,
+    pub notices: BTreeMap<u64, Notice>,
     pub keys: BTreeSet<KeyId>,
     pub poison: usize,
     pub gaps: usize,
@@ -69,6 +73,8 @@ impl Dump {
                 fills: txn.fills()?.into_iter().map(|(sub, _)| sub).collect(),
                 holds: txn.holds()?.into_iter().collect(),
                 breakers: txn.breakers()?.into_iter().collect(),
+                health: txn.health()?.into_iter().collect(),
+                notices: txn.notices()?.into_iter().collect(),
                 keys: txn.api_keys()?.into_iter().map(|(id, _)| id).collect(),
                 poison: 0,
                 gaps: 0,

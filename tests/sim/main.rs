@@ -28,7 +28,7 @@ use world::{Broken, Report};
 /// Seeds that are run where nobody says which.
 const SEEDS: Range<u64> = 0..60;
 
-// C3.1 C3.2 C3.3 C4.5 C5.3 C5.4 C5.6 C6.1 C7.1 C7.2 C13.3 C13.8
+// C3.1 C3.2 C3.3 C4.5 C5.3 C5.4 C5.6 C6.1 C7.1 C7.2 C8.1 C8.2 C8.3 C8.4 C8.5 C9.10 C13.3 C13.8
 #[test]
 fn every_seed_keeps_every_invariant() {
     let seeds = wanted();
@@ -72,6 +72,9 @@ fn sum(reports: &[Report]) -> Report {
         sum.totals.poisoned_jobs += report.totals.poisoned_jobs;
         sum.totals.redriven += report.totals.redriven;
         sum.totals.stale += report.totals.stale;
+        sum.totals.switched_off += report.totals.switched_off;
+        sum.totals.notices += report.totals.notices;
+        sum.totals.doubts += report.totals.doubts;
         sum.crashes += report.crashes;
         sum.double_crashes += report.double_crashes;
         sum.reopenings += report.reopenings;

@@ -5,6 +5,7 @@ use crate::model::Rules;
 use streaming_hub::dispatch::pool::PoolSettings;
 use streaming_hub::engine::{EngineSettings, PlantedBug};
 use streaming_hub::model::limits::RECLAIMS_DEFAULT;
+use streaming_hub::rules::autodisable::{Acts, AutoDisablePolicy};
 use streaming_hub::rules::backoff::Schedule;
 use streaming_hub::rules::breaker::BreakerPolicy;
 use streaming_hub::store::StoreSettings;
@@ -29,6 +30,7 @@ pub struct Options {
     /// How long a claim lies with the pool before it looks, at most.
     pub pool_delay_ms: u64,
     pub breaker: BreakerPolicy,
+    pub autodisable: AutoDisablePolicy,
     pub schedule: Vec<u64>,
     pub cache_bytes: usize,
     pub quick_repair_above: u64,
@@ -91,6 +93,12 @@ impl Options {
                 cooling_ms: chance.pick(&[500, 30_000]),
                 cooling_max_ms: chance.pick(&[30_000, 600_000]),
             },
+            autodisable: AutoDisablePolicy {
+                acts: if chance.permille(800) { Acts::On } else { Acts::Off },
+                window_ms: chance.pick(&[0, 3_000, 30_000, 400_000, 120 * 3_600_000]),
+                spread_ms: chance.pick(&[0, 1_000, 10_000, 3_600_000]),
+                gone_over_ms: chance.pick(&[500, 10_000, 3_600_000]),
+            },
             schedule,
             cache_bytes: chance.pick(&[64 << 10, 8 << 20]),
             quick_repair_above: chance.pick(&[0, u64::MAX]),
@@ -106,6 +114,7 @@ impl Options {
             claim_batch: self.claim_batch,
             poison_threshold: RECLAIMS_DEFAULT,
             breaker: self.breaker,
+            autodisable: self.autodisable,
             schedule: Schedule::from_steps_ms(&self.schedule).unwrap(),
             pending_max: self.pending_max,
             poison_max_bytes: 64 << 20,
@@ -123,6 +132,7 @@ impl Options {
             claim_batch: self.claim_batch,
             poison_threshold: RECLAIMS_DEFAULT,
             breaker: self.breaker,
+            autodisable: self.autodisable,
             schedule: self.schedule.clone(),
             pending_max: self.pending_max,
         }

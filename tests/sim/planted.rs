@@ -58,6 +58,24 @@ fn a_refill_that_believes_an_older_end_is_caught() {
     is_caught(PlantedBug::RefillBelieved, &["invariant 9", "invariant 10", "liveness"]);
 }
 
+// C8.2
+#[test]
+fn spans_in_memory_only_are_caught() {
+    is_caught(PlantedBug::SpanNotStored, &["C8.2"]);
+}
+
+// C8.2
+#[test]
+fn outcomes_of_the_old_destination_that_count_are_caught() {
+    is_caught(PlantedBug::OldDestinationBlamed, &["C8.1", "C8.2"]);
+}
+
+// C13.8
+#[test]
+fn a_believed_clock_is_caught() {
+    is_caught(PlantedBug::ClockBelieved, &["C8.1", "C8.2"]);
+}
+
 // C5.6
 #[test]
 fn attempts_before_their_claim_is_durable_are_caught() {

@@ -17,6 +17,8 @@ pub enum Mood {
     Slow,
     /// 500.
     Broken,
+    /// 410.
+    Gone,
     /// Sometimes 200, sometimes 500 or a reset.
     Flaky,
     /// 429 with or without a wait.
@@ -35,9 +37,10 @@ pub enum Mood {
     Refusing,
 }
 
-const BAD: [Mood; 10] = [
+const BAD: [Mood; 11] = [
     Mood::Slow,
     Mood::Broken,
+    Mood::Gone,
     Mood::Flaky,
     Mood::Busy,
     Mood::Unavailable,
@@ -107,6 +110,7 @@ impl Receivers {
             Mood::Fine => reply(true, quick, status(200)),
             Mood::Slow => reply(true, self.chance.within(500, 8_000), status(204)),
             Mood::Broken => reply(false, quick, status(self.chance.pick(&[500, 404, 410, 302]))),
+            Mood::Gone => reply(false, quick, status(410)),
             Mood::Flaky => match self.chance.below(3) {
                 0 => reply(false, quick, status(500)),
                 1 => reply(false, quick, fault(ErrorClass::Reset)),

@@ -195,6 +195,7 @@ impl Model {
             }
             if job.reclaims >= self.rules.poison_threshold {
                 self.die(key, DeadReason::Poison, &mut dead);
+                self.tell_of_poison(key.0, now.max(self.committed));
             }
         }
         self.read_again(now);
@@ -214,6 +215,7 @@ impl Model {
 
     /// What is in memory only is forgotten.
     fn read_again(&mut self, now: HubTime) {
+        self.next_look = HubTime(0);
         let probing: Vec<ClaimNo> = self.claims.iter().filter(|(_, claim)| claim.probes).map(|(no, _)| *no).collect();
         for breaker in self.breakers.values_mut() {
             *breaker = match *breaker {

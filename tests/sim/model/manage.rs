@@ -1,6 +1,7 @@
 //! Changes of subscriptions, as C4, C6.5 and C8.5 tell it.
 
 use super::breaker::BreakerModel;
+use super::health::HealthModel;
 use super::{Answer, Ask, AskChange, Fill, Job, Model, State, Sub};
 use streaming_hub::engine::command::Refusal;
 use streaming_hub::model::ids::{Seq, SubNo, SubscriptionId};
@@ -20,6 +21,8 @@ impl Model {
                     tenant: tenant.clone(),
                     spec: (**spec).clone(),
                     enabled: true,
+                    off: None,
+                    health: HealthModel::default(),
                     active: false,
                     started: false,
                     deleted: false,
@@ -109,10 +112,16 @@ impl Model {
             AskChange::Pause if !before.enabled => return Ok(unchanged(&before)),
             AskChange::Pause => after.enabled = false,
             AskChange::Resume if before.enabled => return Ok(unchanged(&before)),
+            AskChange::Resume if before.off.is_some() => return Err(Refusal::VerifyRequired),
             AskChange::Resume => after.enabled = true,
             AskChange::Verified { url: probed } if *probed != url(&before.spec.sink) => return Err(Refusal::Stale),
             AskChange::Verified { .. } => {
                 after.active = true;
+                after.enabled |= after.off.take().is_some();
+                // A paused one is only probed (C8.4).
+                if after.enabled {
+                    after.health = HealthModel::default();
+                }
                 lifted = true;
             }
             AskChange::Rotate { old_until: Some(_) } if before.old_secret_until.is_some_and(|until| until > wall) => {
@@ -135,6 +144,7 @@ impl Model {
         }
         after.started |= starts;
         if moved {
+            after.health.succeeded();
             self.end_probes_of(no, now);
         }
         if lifted {
@@ -170,6 +180,7 @@ impl Model {
         self.claims.retain(|_, claim| claim.sub != no);
         if let Some(sub) = self.subs.get_mut(&no) {
             sub.deleted = true;
+            sub.health = HealthModel::default();
             sub.changes += 1;
             sub.fill = None;
         }

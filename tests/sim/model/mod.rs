@@ -7,12 +7,14 @@ mod admit;
 pub mod breaker;
 pub mod claim;
 mod forgotten;
+pub mod health;
 pub mod manage;
 mod settle;
 mod starving;
 
 use crate::dump::Dump;
 use breaker::BreakerModel;
+use health::{HealthModel, NoticeModel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use streaming_hub::engine::command::{AdmitResult, PartitionStep, Refusal};
@@ -20,6 +22,7 @@ use streaming_hub::model::event::Event;
 use streaming_hub::model::ids::{ClaimNo, EventId, KeyId, LogNo, Seq, SubNo, SubscriptionId};
 use streaming_hub::model::job::{Cause, DeadReason, JobKey, Settle};
 use streaming_hub::model::subscription::{DeliveryOrder, Spec};
+use streaming_hub::rules::autodisable::{AutoDisablePolicy, Cause as OffCause};
 use streaming_hub::rules::breaker::BreakerPolicy;
 use streaming_hub::time::{HubTime, Timestamp};
 
@@ -47,6 +50,7 @@ pub struct Rules {
     pub claim_batch: u32,
     pub poison_threshold: u8,
     pub breaker: BreakerPolicy,
+    pub autodisable: AutoDisablePolicy,
     pub schedule: Vec<u64>,
     pub pending_max: usize,
 }
@@ -134,6 +138,9 @@ pub struct Sub {
     pub tenant: String,
     pub spec: Spec,
     pub enabled: bool,
+    /// What switched it off, where failures did.
+    pub off: Option<OffCause>,
+    pub health: HealthModel,
     pub active: bool,
     pub started: bool,
     pub deleted: bool,
@@ -240,6 +247,9 @@ pub struct Model {
     /// Partitions whose position a recorded gap has set back (C1.5).
     pub set_back: BTreeSet<(String, [u8; 16], i32)>,
     pub breakers: BTreeMap<(String, String), BreakerModel>,
+    pub notices: Vec<NoticeModel>,
+    /// When all spans are judged next (C8.2).
+    pub next_look: HubTime,
     pub keys: BTreeSet<KeyId>,
     pub poison: usize,
     pub gaps: usize,
@@ -267,6 +277,9 @@ pub struct Totals {
     pub poisoned_jobs: u64,
     pub redriven: u64,
     pub stale: u64,
+    pub switched_off: u64,
+    pub notices: u64,
+    pub doubts: u64,
 }
 
 impl Model {
@@ -284,6 +297,8 @@ impl Model {
             positions: BTreeMap::new(),
             set_back: BTreeSet::new(),
             breakers: BTreeMap::new(),
+            notices: Vec::new(),
+            next_look: HubTime(0),
             keys: BTreeSet::new(),
             poison: 0,
             gaps: 0,
@@ -302,9 +317,11 @@ impl Model {
             let answer = self.manage(now, wall, ask);
             answers.manages.push(answer);
         }
+        let mut failed = BTreeSet::new();
         for settle in &asked.settles {
-            self.settle(now, settle, &mut answers);
+            self.settle(now, settle, &mut answers, &mut failed);
         }
+        self.judge(now, &failed);
         for admit in &asked.admits {
             let answer = self.admit(now, admit);
             answers.admits.push(answer);

@@ -1,17 +1,26 @@
 //! Outcomes, as C5 to C7 and C9.6 tell it.
 
 use super::breaker::BreakerModel;
+use super::health::NoticeModel;
 use super::manage::url;
 use super::{Answers, ClaimModel, Model, State};
+use std::collections::BTreeSet;
 use streaming_hub::model::attempt::ErrorClass;
 use streaming_hub::model::ids::{Seq, SubNo};
 use streaming_hub::model::job::{DeadReason, Outcome, Settle};
+use streaming_hub::model::notice::NoticeKind;
 use streaming_hub::time::HubTime;
 
 const HOUR_MS: u64 = 3_600_000;
 
 impl Model {
-    pub(super) fn settle(&mut self, now: HubTime, settle: &Settle, answers: &mut Answers) {
+    pub(super) fn settle(
+        &mut self,
+        now: HubTime,
+        settle: &Settle,
+        answers: &mut Answers,
+        failed: &mut BTreeSet<SubNo>,
+    ) {
         let Some(claim) = self.claims.remove(&settle.claim) else {
             answers.stale += 1;
             self.gone.remove(&settle.claim);
@@ -73,11 +82,30 @@ impl Model {
                 job.fresh = false;
                 if job.reclaims >= threshold {
                     self.die(key, DeadReason::Poison, answers);
+                    self.tell_of_poison(key.0, now);
                 }
             }
         }
+        if !old {
+            self.note_health(now, key, &settle.outcome, failed);
+        }
         if !old || claim.probes {
             self.move_breaker(now, &moved, &claim, &settle.outcome);
+        }
+    }
+
+    /// C8.2: at the place where events go now.
+    fn note_health(&mut self, now: HubTime, key: (SubNo, Seq), outcome: &Outcome, failed: &mut BTreeSet<SubNo>) {
+        let health = &mut self.subs.get_mut(&key.0).unwrap().health;
+        match outcome {
+            Outcome::Delivered(_) => health.succeeded(),
+            Outcome::Failed { attempt, .. } => {
+                if let Some(error) = attempt.error.filter(|error| super::health::counts(*error)) {
+                    health.failed(now, error, key.1);
+                    failed.insert(key.0);
+                }
+            }
+            Outcome::Held { .. } | Outcome::Hopeless { .. } | Outcome::Released | Outcome::Crashed => {}
         }
     }
 
@@ -113,6 +141,8 @@ impl Model {
             for sub in self.subs.values_mut().filter(|sub| sub.destination() == *at) {
                 sub.changes += 1;
             }
+            let (tenant, subject) = at.clone();
+            self.tell(NoticeModel { kind: NoticeKind::BreakerOpened, tenant, subject, subscription: None, at: now });
         }
         self.breakers.insert(at.clone(), after);
     }

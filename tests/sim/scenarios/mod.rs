@@ -1,6 +1,7 @@
 //! Single stories, step by step, on a bench: a hub whose every step is written down in the test.
 
 mod backlog;
+mod health;
 mod stories;
 mod sweep;
 
@@ -23,6 +24,7 @@ use streaming_hub::model::job::{Claim, Outcome, Settle};
 use streaming_hub::model::subscription::{
     DeliveryOrder, EventPattern, SignatureFormat, Sink, Spec, StartFrom, WebhookSink,
 };
+use streaming_hub::rules::autodisable::AutoDisablePolicy;
 use streaming_hub::rules::breaker::BreakerPolicy;
 use streaming_hub::rules::outcome::Told;
 use streaming_hub::store::StoreError;
@@ -53,6 +55,7 @@ fn options() -> Options {
         lease_ms: 70_000,
         pool_delay_ms: 0,
         breaker: BreakerPolicy { failures: 5, cooling_ms: 1_000, cooling_max_ms: 8_000 },
+        autodisable: AutoDisablePolicy::default(),
         schedule: vec![0, 100, 100],
         cache_bytes: 1 << 20,
         quick_repair_above: u64::MAX,

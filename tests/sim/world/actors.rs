@@ -100,9 +100,9 @@ impl World {
         let asks = if !self.acting {
             let asks: Vec<Ask> =
                 self.clients.resume(&hub.board).into_iter().chain(self.clients.verify(&hub.board)).collect();
-            if self.model.subs.values().any(|sub| !sub.deleted && !sub.is_live()) {
-                self.schedule(500, Happening::Api);
-            }
+            // A late failure may still switch one off: it is looked at again, beyond the time that tells whether all is quiet.
+            let asleep = self.model.subs.values().any(|sub| !sub.deleted && !sub.is_live());
+            self.schedule(if asleep { 500 } else { 5_000 }, Happening::Api);
             asks
         } else if busy {
             if starting && self.chance.permille(600) {

@@ -152,6 +152,8 @@ pub struct World {
     acting: bool,
     /// A start has been tried since the last process ended.
     reading_in: bool,
+    /// A start since then found the wall clock far ahead of the store (C13.8).
+    far_ahead: bool,
     last_dump: Option<Dump>,
     /// The newest events, when somebody wants to read them.
     trace: Option<VecDeque<String>>,
@@ -208,6 +210,7 @@ impl World {
             to_make: options.records,
             acting: true,
             reading_in: false,
+            far_ahead: false,
             last_dump: None,
             trace: traced.then(VecDeque::new),
             report: Report::default(),

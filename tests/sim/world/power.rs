@@ -29,6 +29,8 @@ impl World {
         }
         self.process += 1;
         self.reading_in = true;
+        let far_ahead = self.is_far_ahead();
+        self.far_ahead |= far_ahead;
         let started = Hub::start(&self.disk, &self.options, &mut self.chance, &self.clocks);
         if self.disk.is_cut() {
             self.report.double_crashes += 1;
@@ -43,6 +45,10 @@ impl World {
                 self.reading_in = false;
                 self.model.restarted(self.hub_now());
                 let dump = self.dump()?;
+                if far_ahead || (std::mem::take(&mut self.far_ahead) && self.model.has_been_doubted(&dump)) {
+                    self.model.doubt();
+                }
+                self.far_ahead = false;
                 hold!(self.hub_now() >= dump.hub.hub_time, "C13.8: hub time went back to {:?}", self.hub_now());
                 check::store(&mut self.model, &dump, Claims::Exact)?;
                 self.start_again_changes_nothing(&dump)?;
@@ -113,6 +119,9 @@ impl World {
                 // The start that was broken off had taken the claims over already.
                 self.model.restarted(HubTime(0));
             }
+            if self.reading_in && self.far_ahead && self.model.has_been_doubted(&dump) {
+                self.model.doubt();
+            }
             check::store(&mut self.model, &dump, Claims::UngivenMayBeGone)?;
             self.remember(dump)?;
         }
@@ -124,10 +133,16 @@ impl World {
         Ok(())
     }
 
+    /// Whether a process that starts now finds the wall clock more than 48 h ahead of what was stored last (C13.8).
+    fn is_far_ahead(&self) -> bool {
+        let stored = self.last_dump.as_ref().map_or(0, |dump| dump.hub.hub_time.0);
+        stored > 0 && self.wall().0.saturating_sub(stored) > 48 * 3_600_000
+    }
+
     /// The wall clock is set.
     pub(super) fn jump(&mut self) {
         let hour = 3_600_000i64;
-        let by = self.chance.pick(&[-72 * hour, -hour, -10_000, 10_000, hour, 48 * hour]);
+        let by = self.chance.pick(&[-72 * hour, -hour, -10_000, 10_000, hour, 47 * hour, 200 * hour]);
         self.clocks.wall_ahead += by;
         self.note(|| format!("the wall clock jumps by {by} ms"));
     }

@@ -206,7 +206,7 @@ fn shown(managed: &Managed) -> Answer {
             subscriptions: hub.subscriptions,
             breakers_open: hub.breakers_open,
         },
-        Managed::ApiKey(_) | Managed::Done => Answer::Other,
+        Managed::ApiKey(_) | Managed::Done | Managed::Breakers(_) | Managed::Healths { .. } => Answer::Other,
     }
 }
 

@@ -89,8 +89,6 @@ pub enum PlantedBug {
     RefillBelieved,
     /// Failure spans are kept in memory only.
     SpanNotStored,
-    /// An outcome at the old destination is counted at the new one.
-    OldDestinationBlamed,
     /// A clock that is far ahead at a start is believed.
     ClockBelieved,
 }

@@ -55,10 +55,7 @@ impl Core {
             self.settle_job(txn, now, settle, job, open, effects, counts)?;
         }
         // What the old URL said is not about the new one, success or not.
-        let old = self.is_of_an_older_destination(sub, open);
-        #[cfg(feature = "planted-bugs")]
-        let old = old && !self.planted(super::PlantedBug::OldDestinationBlamed);
-        if !old {
+        if !self.is_of_an_older_destination(sub, open) {
             self.note_outcome(txn, now, settle)?;
         }
         self.move_breaker(txn, now, settle, open, effects, counts)?;

@@ -83,11 +83,9 @@ async fn notices_are_listed_newest_first() {
     assert_eq!(rest["next_cursor"], Value::Null);
     let page = hub.get("/admin/notices?limit=2&kind=topic_without_tenant").await.body;
     assert_eq!(codes(&page, "subject"), subjects[1..3]);
-    let rest = hub.get(&format!(
-        "/admin/notices?limit=2&kind=topic_without_tenant&cursor={}",
-        page["next_cursor"].as_str().unwrap()
-    ));
-    assert_eq!(codes(&rest.await.body, "subject"), subjects[3..]);
+    let next = page["next_cursor"].as_str().unwrap();
+    let rest = hub.get(&format!("/admin/notices?limit=2&kind=topic_without_tenant&cursor={next}")).await;
+    assert_eq!(codes(&rest.body, "subject"), subjects[3..]);
     hub.call("GET", "/admin/notices?kind=x", &hub.operator, None).await.is_problem(422, "invalid");
 }
 

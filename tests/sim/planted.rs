@@ -19,7 +19,8 @@ fn is_caught(bug: PlantedBug, as_one_of: &[&str]) {
 // C3.1
 #[test]
 fn position_before_its_records_is_caught() {
-    is_caught(PlantedBug::PositionFirst, &["invariant 2"]);
+    // Where the records' own commit failed, the store's position is ahead: seen in the store, or in what the next step is answered.
+    is_caught(PlantedBug::PositionFirst, &["invariant 2", "PositionMoved"]);
 }
 
 // C3.2
@@ -62,12 +63,6 @@ fn a_refill_that_believes_an_older_end_is_caught() {
 #[test]
 fn spans_in_memory_only_are_caught() {
     is_caught(PlantedBug::SpanNotStored, &["C8.2"]);
-}
-
-// C8.2
-#[test]
-fn outcomes_of_the_old_destination_that_count_are_caught() {
-    is_caught(PlantedBug::OldDestinationBlamed, &["C8.1", "C8.2"]);
 }
 
 // C13.8

@@ -45,6 +45,7 @@ pub struct Metrics {
     http_panics: Counter,
     http_refused: Counter,
     kafka_connected: Gauge,
+    kafka_hanging: Gauge,
     kafka_lag: Family<PartitionLabels, Gauge>,
     kafka_last_fetch: Family<PartitionLabels, Gauge>,
     unfinished: Gauge,
@@ -86,6 +87,7 @@ impl Metrics {
             http_panics: Counter::default(),
             http_refused: Counter::default(),
             kafka_connected: Gauge::default(),
+            kafka_hanging: Gauge::default(),
             kafka_lag: Family::default(),
             kafka_last_fetch: Family::default(),
             unfinished: Gauge::default(),
@@ -128,6 +130,8 @@ impl Metrics {
         all.register("http_panics", "Requests whose handler panicked", self.http_panics.clone());
         all.register("http_refused_connections", "Connections over the limit", self.http_refused.clone());
         all.register("kafka_connected", "1 while the brokers answer", self.kafka_connected.clone());
+        let help = "Partitions that a hanging transaction holds up";
+        all.register("kafka_hanging_transactions", help, self.kafka_hanging.clone());
         all.register("kafka_lag", "Records between position and end of the partition", self.kafka_lag.clone());
         let help = "Unix time of the last answered fetch of the partition";
         all.register("kafka_last_fetch_timestamp_seconds", help, self.kafka_last_fetch.clone());
@@ -241,6 +245,11 @@ impl Metrics {
         self.kafka_connected.set(i64::from(connected));
     }
 
+    /// Says how many partitions are held up by a hanging transaction (C1.6).
+    pub fn kafka_hanging(&self, partitions: i64) {
+        self.kafka_hanging.set(partitions);
+    }
+
     /// Says how far behind a partition is, and when it last answered (Unix seconds).
     pub fn kafka_partition(&self, topic: &str, partition: i32, lag: i64, last_fetch_unix: i64) {
         let labels = partition_labels(topic, partition);
@@ -337,6 +346,7 @@ mod tests {
         metrics.attempt(&Outcome::Released);
         metrics.http_request("list_subscriptions", 204);
         metrics.kafka_partition("lerian.streaming.lender", 0, 7, 1_700_000_000);
+        metrics.kafka_hanging(2);
         let oldest_waiting = Some(HubTime(1_000));
         let (breaker_open_since, now) = (Some(HubTime(3_000)), HubTime(3_500));
         let hub = HubState { unfinished: 5, in_memory: 4, oldest_waiting, now, ..HubState::default() };
@@ -361,6 +371,7 @@ mod tests {
             "streaming_hub_notices_total{kind=\"gone\"} 1",
             "streaming_hub_breaker_open_age_seconds 0.5",
             "streaming_hub_subscriptions_switched_off 2",
+            "streaming_hub_kafka_hanging_transactions 2",
             "streaming_hub_unfinished_jobs 5",
             "streaming_hub_jobs_in_memory 4",
             "streaming_hub_oldest_waiting_age_seconds 2.5",

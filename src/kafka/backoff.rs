@@ -7,8 +7,10 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(100);
 /// The longest wait for what heals by itself.
 const PASSING_MAX: Duration = Duration::from_secs(5);
-/// The longest wait for what a person has to mend.
-const PERSON_MAX: Duration = Duration::from_secs(60);
+/// The longest wait for what a person has to mend: whoever mended it sees within ten seconds that it works.
+const PERSON_MAX: Duration = Duration::from_secs(8);
+/// A failure so long after the one before it is another fault.
+const ANEW_AFTER: Duration = Duration::from_secs(120);
 
 /// Who will mend it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +43,7 @@ impl Backoff {
 
     /// After a failure at monotonic time `now`: how long to wait. A failure long after the one before it begins anew.
     pub(super) fn next(&mut self, mended: Mended, now: Duration, chance: &mut Entropy) -> Duration {
-        if now.saturating_sub(self.failed_at) > 2 * PERSON_MAX {
+        if now.saturating_sub(self.failed_at) > ANEW_AFTER {
             self.failures = 0;
         }
         self.failed_at = now;

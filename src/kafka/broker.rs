@@ -57,7 +57,7 @@ impl Broker {
 
     async fn connection(&self) -> Result<(Arc<Connection>, bool), CallError> {
         let mut kept = self.connection.lock().await;
-        if let Some(connection) = &*kept {
+        if let Some(connection) = kept.as_ref().filter(|kept| !kept.is_to_be_renewed(&self.access)) {
             return Ok((connection.clone(), true));
         }
         let made = Arc::new(Connection::open(&self.endpoint, &self.access, BROKER_ANSWER_BYTES).await?);

@@ -300,6 +300,30 @@ pub fn put_string(out: &mut Vec<u8>, text: &str) {
     out.put_slice(text.as_bytes());
 }
 
+/// Writes text behind a compact length.
+pub fn put_compact_string(out: &mut Vec<u8>, text: &str) {
+    put_compact_count(out, text.len());
+    out.put_slice(text.as_bytes());
+}
+
+/// Writes the count of a compact list, or the length of what follows.
+pub fn put_compact_count(out: &mut Vec<u8>, count: usize) {
+    let mut rest = count.saturating_add(1);
+    while rest > 0x7f {
+        // The low seven bits fit.
+        out.put_u8(u8::try_from(rest & 0x7f).unwrap_or(0) | 0x80);
+        rest >>= 7;
+    }
+    out.put_u8(u8::try_from(rest).unwrap_or(0));
+}
+
+/// Writes bytes behind a four-byte length.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    // invariant: the bytes are a step of an exchange, some hundreds of them
+    out.put_i32(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
+    out.put_slice(bytes);
+}
+
 /// Writes a list behind a four-byte count.
 pub fn put_list<T>(out: &mut Vec<u8>, list: &[T], mut element: impl FnMut(&mut Vec<u8>, &T)) {
     // invariant: lists are partitions and topics of one request, never 2^31 of them
@@ -343,6 +367,17 @@ mod tests {
         assert_eq!(reader(b"\xff\xff").nullable_string(), Ok(None));
         assert_eq!(reader(b"\x03ab").compact_nullable_string(), Ok(Some("ab".to_owned())));
         assert_eq!(reader(b"\x01\x05\x02xy").skip_tags(), Ok(()));
+    }
+
+    #[test]
+    fn compact_texts_read_back() {
+        for length in [0, 1, 126, 127, 249, 20_000] {
+            let mut out = Vec::new();
+            put_compact_string(&mut out, &"x".repeat(length));
+            let mut reader = Reader::new(out.into());
+            assert_eq!(reader.compact_nullable_string(), Ok(Some("x".repeat(length))));
+            assert_eq!(reader.end(), Ok(()));
+        }
     }
 
     proptest! {

@@ -1,31 +1,41 @@
 //! One connection to one broker: dialled, authenticated, its API versions known. Every call has a limit.
 //!
-//! This file and `wire` are the only ones that name rskafka. Invariant: after a call that failed in any way but a refusal by
-//! version the connection is not used again; the caller drops it and dials anew.
+//! This file and `wire` are the only ones that name rskafka. Invariants: after a call that failed in any way but a refusal by
+//! version the connection is not used again; the caller drops it and dials anew. Where the broker believes credentials for a
+//! time only (KIP-368), a new connection takes over well before that has passed, so that no call meets the end of it.
 
-use crate::kafka::settings::{SaslMechanism, SaslSettings};
+use crate::kafka::credentials;
+use crate::kafka::settings::SaslSettings;
 use crate::kafka::wire::{Call, Request};
 use crate::net::broker::{BrokerStream, BrokerTls, DialError, dial};
-use rskafka::client::{Credentials, SaslConfig};
-use rskafka::messenger::{Messenger, RequestError, SaslError, SyncVersionsError};
-use rskafka::protocol::error::Error as ApiError;
+use crate::time::Clock;
+use rskafka::messenger::{Messenger, RequestError, SyncVersionsError};
 use rskafka::protocol::frame::ReadError as FrameError;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
 /// Version and credentials exchange after the dial.
-const GREETING_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const GREETING_LIMIT: Duration = Duration::from_secs(10);
 /// Calls other than fetches.
 pub(crate) const CALL_LIMIT: Duration = Duration::from_secs(30);
 
 /// How to reach brokers.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Access {
+    /// Tells when a session nears its end.
+    pub(crate) clock: Arc<dyn Clock>,
     /// TLS, or none.
     pub(crate) tls: Option<BrokerTls>,
     /// Credentials, or none.
     pub(crate) sasl: Option<SaslSettings>,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access").field("tls", &self.tls).field("sasl", &self.sasl).finish_non_exhaustive()
+    }
 }
 
 /// Why a connection or a call failed.
@@ -87,17 +97,36 @@ impl CallError {
 #[derive(Debug)]
 pub(crate) struct Connection {
     messenger: Messenger<BrokerStream>,
+    /// At that monotonic time another connection shall take over; none when this one lasts.
+    renew_at: Option<Duration>,
 }
 
 impl Connection {
     /// Connects to `host:port`; no answer above `answer_max` bytes is taken.
     pub(crate) async fn open(endpoint: &str, access: &Access, answer_max: usize) -> Result<Self, CallError> {
         let stream = dial(endpoint, access.tls.as_ref()).await?;
-        let mut messenger = Messenger::new(stream, answer_max, Arc::from("streaming-hub"));
-        timeout(GREETING_LIMIT, greet(&mut messenger, access))
-            .await
-            .map_err(|_| CallError::Timeout(GREETING_LIMIT))??;
-        Ok(Self { messenger })
+        let messenger = Messenger::new(stream, answer_max, Arc::from("streaming-hub"));
+        let mut connection = Self { messenger, renew_at: None };
+        let greeted = timeout(GREETING_LIMIT, connection.greet(access)).await;
+        greeted.map_err(|_| CallError::Timeout(GREETING_LIMIT))??;
+        Ok(connection)
+    }
+
+    async fn greet(&mut self, access: &Access) -> Result<(), CallError> {
+        self.messenger.sync_versions().await.map_err(|why| match why {
+            SyncVersionsError::RequestError(why) => failed(&why),
+            other => CallError::Version(other.to_string()),
+        })?;
+        let Some(sasl) = &access.sasl else { return Ok(()) };
+        let begun = access.clock.monotonic();
+        let lifetime = credentials::prove(self, sasl).await?;
+        self.renew_at = lifetime.map(|lifetime| begun + renew_after(lifetime));
+        Ok(())
+    }
+
+    /// Whether another connection shall take over now: soon the broker will not believe the credentials any more.
+    pub(crate) fn is_to_be_renewed(&self, access: &Access) -> bool {
+        self.renew_at.is_some_and(|at| access.clock.monotonic() >= at)
     }
 
     /// Asks and waits for the answer, `limit` at most.
@@ -108,28 +137,9 @@ impl Connection {
     }
 }
 
-async fn greet(messenger: &mut Messenger<BrokerStream>, access: &Access) -> Result<(), CallError> {
-    messenger.sync_versions().await.map_err(|why| match why {
-        SyncVersionsError::RequestError(why) => failed(&why),
-        other => CallError::Version(other.to_string()),
-    })?;
-    let Some(sasl) = &access.sasl else { return Ok(()) };
-    let credentials = Credentials::new(sasl.username.clone(), sasl.password.reveal().to_owned());
-    let config = match sasl.mechanism {
-        SaslMechanism::Plain => SaslConfig::Plain(credentials),
-        SaslMechanism::ScramSha256 => SaslConfig::ScramSha256(credentials),
-        SaslMechanism::ScramSha512 => SaslConfig::ScramSha512(credentials),
-    };
-    messenger.do_sasl(config).await.map_err(|why| match why {
-        SaslError::RequestError(why) => failed(&why),
-        SaslError::ApiError(ApiError::SaslAuthenticationFailed) => {
-            CallError::Authentication("wrong user name or password".to_owned())
-        }
-        SaslError::ApiError(ApiError::UnsupportedSaslMechanism) | SaslError::UnsupportedSaslMechanism => {
-            CallError::Authentication("this SASL mechanism is not enabled there".to_owned())
-        }
-        other => CallError::Authentication(other.to_string()),
-    })
+/// Four fifths of the session: the rest is for what is under way, and for opening the next one.
+fn renew_after(lifetime: Duration) -> Duration {
+    lifetime / 5 * 4
 }
 
 fn failed(why: &RequestError) -> CallError {

@@ -2,7 +2,7 @@
 //! partition and one fetcher for each broker running.
 //!
 //! Invariants: it tries for ever; what it started it waits for before it ends; a topic that was made anew gets a new reader, and
-//! the old one has ended before.
+//! the old one has ended before; a topic that we may not see any more is not taken for a deleted one.
 
 use crate::kafka::backoff::{Backoff, Mended};
 use crate::kafka::broker::Broker;
@@ -11,18 +11,18 @@ use crate::kafka::discovery::{Found, follow_set};
 use crate::kafka::fetcher::{Fetcher, Led};
 use crate::kafka::group;
 use crate::kafka::message::metadata::{BrokerAddress, Metadata, MetadataAnswer};
-use crate::kafka::partition::Partition;
+use crate::kafka::partition::{Leadership, Partition};
 use crate::kafka::reader::{Assignment, PartitionReader};
 use crate::kafka::settings::Start;
 use crate::kafka::source::Source;
 use crate::kafka::status::{Down, Link};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{debug, error, info};
 
 /// One broker may take so long for the metadata before the next one is asked.
 const METADATA_LIMIT: Duration = Duration::from_secs(10);
@@ -50,6 +50,19 @@ struct Reading {
     assignment: watch::Sender<Assignment>,
     stop: CancellationToken,
     task: JoinHandle<()>,
+}
+
+impl Reading {
+    /// Tells its reader who leads, when that is news.
+    fn assign(&self, assignment: Assignment) {
+        self.assignment.send_if_modified(|now| {
+            let news = !now.is(&assignment);
+            if news {
+                *now = assignment;
+            }
+            news
+        });
+    }
 }
 
 struct Fetching {
@@ -118,13 +131,15 @@ impl Consumer {
             if tried.iter().any(|tried| tried.endpoint == broker.endpoint) {
                 continue;
             }
-            match broker.ask(Metadata, METADATA_LIMIT).await {
+            match broker.ask(Metadata::All, METADATA_LIMIT).await {
                 // A broker that has just begun knows nobody yet.
                 Ok(answer) if !answer.brokers.is_empty() => {
                     self.answered = Some(broker);
                     return Ok(answer);
                 }
                 Ok(_) => {}
+                // One broker that is away must not hide that another one refuses us.
+                Err(_) if last.needs_a_person() => {}
                 Err(why) => last = why,
             }
             tried.push(broker);
@@ -147,9 +162,15 @@ impl Consumer {
     async fn follow(&mut self, answer: &MetadataAnswer) {
         self.know(&answer.brokers);
         let found = follow_set(answer, &self.source.settings.topic_prefix);
-        self.leave_what_is_gone(&found).await;
-        for found in &found {
-            self.follow_partition(found);
+        let hidden = self.hidden(&found).await;
+        let gone = self.leave_what_is_gone(&found, &hidden).await;
+        for reading in self.readers.values().filter(|reading| hidden.contains(&reading.partition.topic)) {
+            let leader = reading.assignment.borrow().leader;
+            reading.assign(self.assignment(leader));
+        }
+        let new = found.iter().filter(|found| self.follow_partition(found)).count();
+        if new + gone > 0 {
+            info!(partitions = self.readers.len(), new, gone, "the set of followed partitions has changed");
         }
         self.fetch_from_leaders().await;
         // Partitions that appear later start at their beginning (C1.4).
@@ -167,39 +188,53 @@ impl Consumer {
         self.known.send_replace(now.collect());
     }
 
-    async fn leave_what_is_gone(&mut self, found: &[Found]) {
+    /// Topics that are followed and were not told, though they may still be there: brokers leave out what we have no right to see.
+    async fn hidden(&self, found: &[Found]) -> BTreeSet<Arc<str>> {
+        let told: BTreeSet<&str> = found.iter().map(|found| &*found.topic).collect();
+        let followed = self.readers.keys().map(|(topic, _)| topic);
+        let missing: BTreeSet<Arc<str>> = followed.filter(|topic| !told.contains(&***topic)).cloned().collect();
+        let Some(broker) = self.answered.as_ref().filter(|_| !missing.is_empty()) else { return missing };
+        match broker.ask(Metadata::Of(missing.iter().cloned().collect()), METADATA_LIMIT).await {
+            Ok(answer) => {
+                let hidden = answer.topics.into_iter().filter(|topic| topic.error.needs_a_person());
+                hidden.map(|topic| topic.name.into()).collect()
+            }
+            // Whether they are gone will be seen at the next look.
+            Err(_) => missing,
+        }
+    }
+
+    /// How many are followed no more.
+    async fn leave_what_is_gone(&mut self, found: &[Found], hidden: &BTreeSet<Arc<str>>) -> usize {
         let is_there = |key: &(Arc<str>, i32), reading: &Reading| {
+            if hidden.contains(&key.0) {
+                return true;
+            }
             let place = found.binary_search_by(|found| (&found.topic, found.partition).cmp(&(&key.0, key.1)));
             let same = place.ok().and_then(|place| found.get(place));
             same.is_some_and(|found| found.topic_id == reading.partition.topic_id)
         };
         let gone: Vec<_> =
             self.readers.extract_if(.., |key, reading| !is_there(key, reading) || reading.task.is_finished()).collect();
+        let count = gone.len();
         for ((topic, partition), reading) in gone {
-            info!(%topic, partition, "the partition is not followed any more");
+            debug!(%topic, partition, "the partition is not followed any more");
             reading.stop.cancel();
             end("reader", reading.task).await;
             self.source.status.unfollow(&topic, partition);
         }
+        count
     }
 
-    fn follow_partition(&mut self, found: &Found) {
-        let known = self.known.borrow();
-        let broker = known.iter().find(|broker| broker.id == found.leader.broker).cloned();
-        let assignment = Assignment { leader: found.leader, broker };
-        drop(known);
+    /// Whether it was not followed before.
+    fn follow_partition(&mut self, found: &Found) -> bool {
+        let assignment = self.assignment(found.leader);
         let key = (found.topic.clone(), found.partition);
         if let Some(reading) = self.readers.get(&key) {
-            reading.assignment.send_if_modified(|now| {
-                let news = !now.is(&assignment);
-                if news {
-                    *now = assignment;
-                }
-                news
-            });
-            return;
+            reading.assign(assignment);
+            return false;
         }
-        info!(topic = %found.topic, partition = found.partition, "the partition is followed");
+        debug!(topic = %found.topic, partition = found.partition, "the partition is followed");
         let (partition, deliveries) =
             Partition::new(found.topic.clone(), found.topic_id, found.partition, self.source.clone());
         let (assignment, assigned) = watch::channel(assignment);
@@ -214,6 +249,12 @@ impl Consumer {
         );
         let task = tokio::spawn(reader.run());
         self.readers.insert(key, Reading { partition, assignment, stop, task });
+        true
+    }
+
+    fn assignment(&self, leader: Leadership) -> Assignment {
+        let known = self.known.borrow();
+        Assignment { leader, broker: known.iter().find(|broker| broker.id == leader.broker).cloned() }
     }
 
     /// One fetcher for each broker that leads something.

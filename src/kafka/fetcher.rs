@@ -77,21 +77,26 @@ impl Fetcher {
 
     /// Ends with what broke the connection.
     async fn fetch_over_one_connection(&mut self) -> CallError {
-        let opened = Connection::open(&self.broker.endpoint, &self.broker.access, self.answer_max).await;
-        let connection = match opened {
+        let mut connection = match self.open().await {
             Ok(connection) => connection,
             Err(why) => return why,
         };
-        add(&self.source.status.counters.connections, 1);
         let source = self.source.clone();
         loop {
+            // Nothing is under way on the old one here.
+            if connection.is_to_be_renewed(&self.broker.access) {
+                connection = match self.open().await {
+                    Ok(connection) => connection,
+                    Err(why) => return why,
+                };
+            }
             let mut woken = pin!(source.fetcher_woken());
             woken.as_mut().enable();
             let (fetch, asked) = self.wanted();
             if asked.is_empty() {
                 tokio::select! {
                     () = woken => {}
-                    _ = self.led.changed() => {}
+                    () = changed(&mut self.led) => {}
                     () = tokio::time::sleep(IDLE_MAX) => {}
                 }
                 continue;
@@ -109,6 +114,13 @@ impl Fetcher {
                 Err(why) => return why,
             }
         }
+    }
+
+    async fn open(&self) -> Result<Connection, CallError> {
+        let Broker { endpoint, access, .. } = &*self.broker;
+        let connection = Connection::open(endpoint, access, self.answer_max).await?;
+        add(&self.source.status.counters.connections, 1);
+        Ok(connection)
     }
 
     /// What to ask for now.
@@ -187,6 +199,13 @@ impl Fetcher {
         // Its partitions may have another leader by now.
         self.source.discover_soon();
         self.source.wait_after(&mut self.backoff, Mended::by(needs_a_person))
+    }
+}
+
+/// Other partitions are led. Where nobody says so any more it waits to be stopped.
+async fn changed(led: &mut watch::Receiver<Led>) {
+    if led.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -53,8 +53,7 @@ impl Inbox for WriterInbox {
         let (reader, first_start) = (self.reader.clone(), self.first_start);
         Box::pin(async move {
             let read = tokio::task::spawn_blocking(move || {
-                let mut rows = reader.view()?.positions()?;
-                rows.retain(|row| row.partition == partition && *row.topic == *topic);
+                let rows = reader.view()?.positions_of(&topic, partition)?;
                 Ok(Stored { rows, first_start })
             });
             read.await.unwrap_or(Err(StoreError::Closed))

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Invariants: the store's position is the truth, and moves only together with the records before it; every fault is retried for
-//! ever and held against one partition or one broker only; rskafka is named in `wire` and `connection` alone.
+//! ever and held against one partition or one broker only; rskafka is named in `wire` and `connection` alone, rsasl in
+//! `credentials`.
 
 mod backoff;
 mod broker;
@@ -19,11 +20,13 @@ pub mod codec;
 pub mod compress;
 mod connection;
 mod consumer;
+mod credentials;
 mod cut;
 pub mod decode;
 mod discovery;
 mod fetcher;
 mod group;
+mod hanging;
 pub mod inbox;
 mod message;
 mod partition;

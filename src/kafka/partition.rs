@@ -5,15 +5,17 @@
 //! fetched under an older one is dropped. Bytes handed over are counted until they are dropped.
 
 use crate::kafka::decode::{Fetched, next_fetch};
+use crate::kafka::hanging::StableWatch;
 use crate::kafka::message::ErrorCode;
 use crate::kafka::message::fetch::FetchedPartition;
 use crate::kafka::source::Source;
 use crate::kafka::status::{PartitionState, PartitionStatus, add};
 use crate::kafka::trouble::Place;
 use crate::model::limits::{FETCH_PARTITION_BYTES, FETCHED_PARTITION_BYTES};
+use crate::time::{Timestamp, millis};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
-use tracing::info;
+use tracing::{info, warn};
 
 /// Deliveries that wait for the reader at most.
 const DELIVERIES_WAITING: usize = 32;
@@ -48,6 +50,7 @@ struct Slot {
     /// Bytes handed over and not dropped yet.
     held: usize,
     max_bytes: usize,
+    stable: StableWatch,
 }
 
 /// What to fetch of a partition.
@@ -115,6 +118,7 @@ impl Partition {
             between_batches: false,
             held: 0,
             max_bytes: FETCH_PARTITION_BYTES,
+            stable: StableWatch::default(),
         };
         let status = source.status.follow(&topic, number);
         let partition = Self { topic, topic_id, number, status, source, slot: Mutex::new(slot), deliveries };
@@ -178,7 +182,7 @@ impl Partition {
             self.send(Delivery { generation: ask.generation, what: Delivered::Error(came.error) });
             return;
         }
-        self.show(&came);
+        self.show(&mut slot.stable, &came);
         let bytes = came.records.len();
         if bytes == 0 {
             return;
@@ -207,12 +211,16 @@ impl Partition {
         let _ = self.deliveries.try_send(delivery);
     }
 
-    fn show(&self, came: &FetchedPartition) {
+    fn show(&self, stable: &mut StableWatch, came: &FetchedPartition) {
+        let now = self.source.clock.wall();
+        let hung = stable.hangs();
+        let hangs = stable.look(self.source.clock.monotonic(), came.last_stable_offset, came.high_watermark);
         let mut facts = self.status.facts();
         match facts.state {
-            PartitionState::Starting | PartitionState::NoLeader | PartitionState::Failing => {
-                facts.state = PartitionState::Reading;
-            }
+            PartitionState::Starting
+            | PartitionState::NoLeader
+            | PartitionState::Failing
+            | PartitionState::HangingTransaction => facts.state = PartitionState::Reading,
             PartitionState::Refused => {
                 info!(topic = %self.topic, partition = self.number, "the partition is read again");
                 facts.state = PartitionState::Reading;
@@ -220,10 +228,32 @@ impl Partition {
             // Whether the inbox takes something again, the reader will know.
             PartitionState::Waiting | PartitionState::Reading => {}
         }
-        facts.last_fetch = Some(self.source.clock.wall());
+        if hangs.is_some() && facts.state == PartitionState::Reading {
+            facts.state = PartitionState::HangingTransaction;
+        }
+        if hung != hangs.is_some() {
+            facts.hanging_since = hangs.map(|stood| Timestamp(now.0.saturating_sub(millis(stood))));
+            self.tell_hanging(came, facts.hanging_since);
+        }
+        facts.last_fetch = Some(now);
         facts.high_watermark = Some(came.high_watermark);
         facts.last_stable = Some(came.last_stable_offset).filter(|offset| *offset >= 0);
         facts.log_start = Some(came.log_start).filter(|offset| *offset >= 0).or(facts.log_start);
+    }
+
+    /// Once when it begins and once when it ends (C1.6).
+    fn tell_hanging(&self, came: &FetchedPartition, since: Option<Timestamp>) {
+        let (stable, end) = (came.last_stable_offset, came.high_watermark);
+        let (topic, partition) = (&self.topic, self.number);
+        match since {
+            Some(since) => warn!(
+                %topic, partition, last_stable = stable, high_watermark = end, %since,
+                "a transaction hangs: nothing behind its first record can be read until it ends; kafka-transactions.sh finds and aborts it"
+            ),
+            None => {
+                info!(%topic, partition, last_stable = stable, high_watermark = end, "the transaction that hung has ended; the partition is read on")
+            }
+        }
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {

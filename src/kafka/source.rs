@@ -43,7 +43,7 @@ impl Source {
         seed: u64,
         stop: CancellationToken,
     ) -> Self {
-        let access = Access { tls: settings.tls.clone(), sasl: settings.sasl.clone() };
+        let access = Access { clock: clock.clone(), tls: settings.tls.clone(), sasl: settings.sasl.clone() };
         Self {
             settings,
             access,

@@ -69,7 +69,8 @@ impl KafkaStatus {
         let shown = self.read();
         let mut problems = Vec::new();
         if let Link::Down(down) = &shown.source {
-            problems.push(format!("no broker answers: {} since {}", down.code, down.since));
+            let what = if down.needs_a_person { "the brokers refuse us" } else { "no broker answers" };
+            problems.push(format!("{what}: {} since {}", down.code, down.since));
         }
         for (id, link) in &shown.brokers {
             if let Link::Down(down) = link {
@@ -85,6 +86,11 @@ impl KafkaStatus {
                 | PartitionState::Waiting => {
                     let why = facts.last_error.as_deref().unwrap_or_default();
                     problems.push(format!("{topic}/{partition}: {} {why}", facts.state.code()));
+                }
+                PartitionState::HangingTransaction => {
+                    let since = facts.hanging_since.unwrap_or_default();
+                    let stable = facts.last_stable.unwrap_or(-1);
+                    problems.push(format!("{topic}/{partition}: {} at {stable} since {since}", facts.state.code()));
                 }
                 PartitionState::Starting | PartitionState::Reading => {}
             }
@@ -121,12 +127,15 @@ impl KafkaStatus {
         before.difference(&now).for_each(|(topic, partition)| metrics.kafka_partition_gone(topic, *partition));
         *before = now;
         drop(before);
+        let mut hanging = 0;
         for ((topic, partition), status) in &shown.partitions {
             let facts = status.facts();
+            hanging += i64::from(facts.hanging_since.is_some());
             let last_fetch = facts.last_fetch.map_or(0, Timestamp::unix_seconds);
             let last_fetch = i64::try_from(last_fetch).unwrap_or(i64::MAX);
             metrics.kafka_partition(topic, *partition, facts.lag().unwrap_or(0), last_fetch);
         }
+        metrics.kafka_hanging(hanging);
     }
 
     /// The whole source answers, or does not.
@@ -232,6 +241,8 @@ pub struct PartitionFacts {
     pub high_watermark: Option<i64>,
     /// The end of what transactions have decided.
     pub last_stable: Option<i64>,
+    /// Since when a hanging transaction holds that up (wall time); none while none does (C1.6).
+    pub hanging_since: Option<Timestamp>,
     /// When the last fetch was answered (wall time).
     pub last_fetch: Option<Timestamp>,
     /// Time of the newest batch that was read, as its producer or broker set it.
@@ -259,6 +270,8 @@ pub enum PartitionState {
     Starting,
     /// It is read.
     Reading,
+    /// It is read up to a transaction that hangs: somebody has to end that (C1.6).
+    HangingTransaction,
     /// The inbox takes nothing now.
     Waiting,
     /// No broker leads it.
@@ -275,6 +288,7 @@ impl PartitionState {
         match self {
             Self::Starting => "starting",
             Self::Reading => "reading",
+            Self::HangingTransaction => "hanging_transaction",
             Self::Waiting => "waiting",
             Self::NoLeader => "no_leader",
             Self::Failing => "error",
@@ -374,13 +388,21 @@ mod tests {
         assert!(link.becomes(down("authentication", "", 15)));
         status.set_source(down("authentication", "wrong password", 9));
         assert_eq!(status.word(), "refused");
-        assert_eq!(status.problems(), ["no broker answers: authentication since 1970-01-01T00:00:00.009Z"]);
+        assert_eq!(status.problems(), ["the brokers refuse us: authentication since 1970-01-01T00:00:00.009Z"]);
         status.set_source(Link::Up);
         status.set_broker(2, down("timeout", "", 9));
         let topic: Arc<str> = "t".into();
         let partition = status.follow(&topic, 3);
         partition.facts().state = PartitionState::NoLeader;
         assert_eq!(status.problems().len(), 2);
+        // C1.6
+        *partition.facts() = PartitionFacts {
+            state: PartitionState::HangingTransaction,
+            last_stable: Some(12),
+            hanging_since: Some(Timestamp(9)),
+            ..PartitionFacts::default()
+        };
+        assert_eq!(status.problems()[1], "t/3: hanging_transaction at 12 since 1970-01-01T00:00:00.009Z");
         status.forget_broker(2);
         status.unfollow(&topic, 3);
         assert_eq!((status.word(), status.problems().len()), ("connected", 0));

@@ -39,6 +39,8 @@ pub(crate) enum Api {
     OffsetCommit,
     FindCoordinator,
     OffsetForLeaderEpoch,
+    SaslHandshake,
+    SaslAuthenticate,
 }
 
 const fn api_key(api: Api) -> ApiKey {
@@ -49,6 +51,8 @@ const fn api_key(api: Api) -> ApiKey {
         Api::OffsetCommit => ApiKey::OffsetCommit,
         Api::FindCoordinator => ApiKey::FindCoordinator,
         Api::OffsetForLeaderEpoch => ApiKey::OffsetForLeaderEpoch,
+        Api::SaslHandshake => ApiKey::SaslHandshake,
+        Api::SaslAuthenticate => ApiKey::SaslAuthenticate,
     }
 }
 

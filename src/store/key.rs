@@ -81,6 +81,11 @@ pub(super) fn position(topic: &str, topic_id: &[u8; 16], partition: i32) -> Vec<
     key
 }
 
+/// Before the first position of a topic.
+pub(super) fn positions(topic: &str) -> Vec<u8> {
+    with_length(topic.as_bytes())
+}
+
 pub(super) fn read_position(key: &[u8]) -> Option<(String, [u8; 16], i32)> {
     let (length, rest) = key.split_at_checked(2)?;
     let length = usize::from(u16::from_be_bytes(length.try_into().ok()?));

@@ -227,6 +227,28 @@ impl View {
         Ok(rows)
     }
 
+    /// The stored positions of one partition: one for each topic id that was read under that name. Looks at two rows for each id,
+    /// however many partitions there are.
+    pub fn positions_of(&self, topic: &str, partition: i32) -> Result<Vec<PositionRow>, StoreError> {
+        let table = self.table(Table::Position)?;
+        let mut rows = Vec::new();
+        let mut behind = key::positions(topic);
+        loop {
+            let mut rest = table.range::<&[u8]>((Bound::Excluded(behind.as_slice()), Bound::Unbounded))?;
+            let Some(row) = rest.next() else { return Ok(rows) };
+            let (name, topic_id, _) = key::read_position(row?.0.value()).ok_or_else(bad_key)?;
+            if name != topic {
+                return Ok(rows);
+            }
+            let stored: Option<PositionValue> =
+                self.get(Table::Position, &key::position(topic, &topic_id, partition))?;
+            if let Some(PositionValue { next, leader_epoch }) = stored {
+                rows.push(PositionRow { topic: name, topic_id, partition, next, leader_epoch });
+            }
+            behind = key::position(topic, &topic_id, i32::MAX);
+        }
+    }
+
     /// What is remembered under an `Idempotency-Key` of an API key (A1.7).
     pub fn idempotency(&self, key: KeyId, client_key: &str) -> Result<Option<IdempotencyRow>, StoreError> {
         self.get(Table::Idempotency, &key::idempotency(key, client_key))
@@ -300,4 +322,46 @@ fn dead_row(key: &[u8], value: &[u8]) -> Result<DeadRow, StoreError> {
 
 fn bad_key() -> StoreError {
     StoreError::Damaged("a key has the wrong length".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::disk::FileDisk;
+    use crate::store::{Birth, Store, StoreSettings};
+
+    // C1.4
+    #[test]
+    fn the_positions_of_one_partition_are_found_under_every_topic_id() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Arc::new(FileDisk::take(folder.path()).unwrap());
+        let settings = StoreSettings { cache_bytes: 1 << 20, quick_repair_above: 1 << 30 };
+        let store = Store::open(disk, settings, &Birth { store_id: [1; 16], delivery_key: [2; 32] }).unwrap();
+        let rows = [
+            ("lender", 0x00, 0, 5),
+            ("lender", 0x00, 1, 6),
+            ("lender", 0x07, 0, 7),
+            ("lender", 0xff, 1, 8),
+            ("lendes", 0x00, 1, 9),
+            ("midaz", 0x01, 1, 10),
+        ];
+        let put = |(topic, id, partition, next)| {
+            store.write(|txn| txn.put_position(topic, &[id; 16], partition, PositionValue { next, leader_epoch: 2 }))
+        };
+        rows.into_iter().for_each(|row| put(row).unwrap());
+        let view = store.reader().view().unwrap();
+        for (topic, partition, want) in [
+            ("lender", 0, &[5, 7][..]),
+            ("lender", 1, &[6, 8]),
+            ("lender", 2, &[]),
+            ("lende", 1, &[]),
+            ("lendes", 1, &[9]),
+            ("midaz", 1, &[10]),
+            ("zebra", 0, &[]),
+        ] {
+            let found = view.positions_of(topic, partition).unwrap();
+            assert!(found.iter().all(|row| row.topic == topic && row.partition == partition && row.leader_epoch == 2));
+            assert_eq!(found.iter().map(|row| row.next).collect::<Vec<_>>(), want, "{topic}/{partition}");
+        }
+    }
 }

@@ -82,6 +82,14 @@ impl Broker {
         });
     }
 
+    /// The log is the one of a while ago: nothing at or after that offset.
+    pub(crate) fn jump_back(&self, end: i64) {
+        self.with(|state| {
+            state.log.retain(|(next, _)| *next <= end);
+            state.high_watermark = end;
+        });
+    }
+
     /// Appends a batch.
     pub(crate) fn append(&self, batch: &Batch) {
         let last = batch.last_delta.or(batch.records.last().map(|record| record.delta)).unwrap_or(0);
@@ -195,6 +203,10 @@ async fn fetch(out: &mut Vec<u8>, asked: &mut Asked<'_>, state: &Mutex<State>) -
         state.log.iter().filter(|(next, _)| *next > offset).flat_map(|(_, bytes)| bytes.clone()).collect();
     let fault = if records.is_empty() { None } else { state.faults.pop_front() };
     let (mut error, mut high_watermark, mut throttle) = (0i16, state.high_watermark, 0);
+    if offset > high_watermark {
+        // Offset out of range.
+        error = 1;
+    }
     match fault {
         Some(Fault::Code(code)) => (error, records) = (code, vec![]),
         Some(Fault::Cut(bytes)) => records.truncate(bytes),

@@ -1,32 +1,14 @@
 //! The Kafka source against faults of brokers, rights, the inbox and the disk (C1.7): tried for ever, lost never.
 
 use crate::kafka_support::{
-    MemoryInbox, Running, What, body, calm, event, own_prefix, produce, produce_lines, service, services, settings,
-    storm,
+    MemoryInbox, Running, What, body, calm, events, healed, own_prefix, produce, produce_lines, secured, service,
+    services, settings, storm,
 };
 use std::path::PathBuf;
 use std::time::Duration;
 use streaming_hub::engine::command::Refusal;
-use streaming_hub::kafka::{KafkaSettings, Password, SaslMechanism, SaslSettings};
+use streaming_hub::kafka::{KafkaSettings, SaslMechanism};
 use streaming_hub::net::broker::BrokerTls;
-
-fn events(topic: &str, numbers: std::ops::Range<usize>) -> Vec<serde_json::Value> {
-    numbers.map(|n| event(topic, n)).collect()
-}
-
-fn secured(prefix: &str, mechanism: SaslMechanism, username: &str, password: &str) -> KafkaSettings {
-    let ca = std::fs::read_to_string(service("HUB_TEST_KAFKA_CA")).unwrap();
-    KafkaSettings {
-        brokers: service("HUB_TEST_KAFKA_SASL").split(',').map(str::to_owned).collect(),
-        tls: Some(BrokerTls::new(Some(&ca)).unwrap()),
-        sasl: Some(SaslSettings {
-            mechanism,
-            username: username.to_owned(),
-            password: Password::new(password.to_owned()),
-        }),
-        ..settings(prefix)
-    }
-}
 
 // C1.7
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -72,7 +54,10 @@ async fn refused_credentials_are_a_named_state_that_heals() {
         "SCRAM-SHA-256=[password=right]",
     ];
     services(&made).await;
-    inbox.until("the events, once the user is there", |kept| kept.events() == 3).await;
+    healed("credentials that are right now", async {
+        inbox.until("the events, once the user is there", |kept| kept.events() == 3).await;
+    })
+    .await;
     assert_eq!((running.status.word(), running.status.problems()), ("connected", vec![]));
     running.stop().await;
 }

@@ -1,11 +1,16 @@
 //! Which partitions the Kafka source follows, and where it goes on when a position does not fit the log (C1.1, C1.3 to C1.5).
 
 use crate::kafka_support::{
-    MemoryInbox, Running, body, calm, event, own_prefix, produce, produce_lines, services, settings, storm,
+    MemoryInbox, Running, body, calm, events, own_prefix, produce, produce_lines, services, settings, storm,
 };
 use base64::Engine as _;
-use streaming_hub::kafka::Start;
+use std::time::Duration;
+use streaming_hub::engine::command::Refusal;
+use streaming_hub::kafka::{KafkaSettings, KafkaStatus, Start};
 use streaming_hub::model::gap::{Gap, GapReason};
+
+/// Between two looks that nobody asked for.
+const LATE: Duration = Duration::from_secs(30);
 
 /// Gaps without their times.
 fn told(gaps: &[Gap]) -> Vec<(GapReason, i64, i64)> {
@@ -17,10 +22,6 @@ async fn topic_id(topic: &str) -> [u8; 16] {
         serde_json::from_str(&produce(&["describe", topic], String::new()).await).unwrap();
     let id = described[topic]["topic_id"].as_str().unwrap();
     base64::engine::general_purpose::STANDARD_NO_PAD.decode(id).unwrap().try_into().unwrap()
-}
-
-fn events(topic: &str, numbers: std::ops::Range<usize>) -> Vec<serde_json::Value> {
-    numbers.map(|n| event(topic, n)).collect()
 }
 
 // C1.1, C1.3
@@ -77,7 +78,7 @@ async fn latest_is_for_partitions_that_exist_at_the_very_first_start() {
     produce_lines(&[], &events(&old, 0..5)).await;
     let inbox = MemoryInbox::new();
     inbox.with(|kept| kept.first_start = true);
-    let latest = || streaming_hub::kafka::KafkaSettings { start: Start::Latest, ..settings(&prefix) };
+    let latest = || KafkaSettings { start: Start::Latest, ..settings(&prefix) };
     let running = Running::start(latest(), &inbox);
     inbox.until("the end as position", |kept| kept.position(&old, 0) == Some(5)).await;
     running.stop().await;
@@ -112,6 +113,40 @@ async fn a_position_below_the_log_is_a_gap_up_to_its_start() {
     inbox.with(|kept| {
         assert_eq!(told(&kept.gaps), [(GapReason::BelowStart, 10, 37)]);
         assert_eq!(kept.bodies(&topic), (0..10).chain(37..50).map(body).collect::<Vec<_>>());
+    });
+    running.stop().await;
+}
+
+// C1.5
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retention_that_overtakes_a_running_reader_is_a_gap_told_exactly() {
+    let _calm = calm().await;
+    let prefix = own_prefix();
+    let (topic, other) = (format!("{prefix}lender"), format!("{prefix}midaz"));
+    produce(&["create-topic", &topic, &other], String::new()).await;
+    let inbox = MemoryInbox::new();
+    let running = Running::start(settings(&prefix), &inbox);
+    running.until("both are followed", |status| status.partitions().len() == 2).await;
+    // The inbox takes nothing: what was fetched waits in memory, which has room for a part of it only.
+    let padding = "x".repeat(40_000);
+    let mut lines = events(&topic, 0..200);
+    for (n, line) in lines.iter_mut().enumerate() {
+        line["value"] = format!("{}{padding}", body(n)).into();
+    }
+    inbox.with(|kept| kept.refusals.extend(std::iter::repeat_n(Refusal::BacklogFull, 10_000)));
+    produce_lines(&[], &lines).await;
+    let waits = |status: &KafkaStatus| status.problems().iter().any(|told| told.contains("waiting"));
+    running.until("the reader waits", waits).await;
+    produce(&["delete-records", &topic, "0", "150"], String::new()).await;
+    inbox.with(|kept| kept.refusals.clear());
+    produce_lines(&[], &events(&other, 900..903)).await;
+    inbox.until("what is left", |kept| kept.position(&topic, 0) == Some(200) && kept.bodies(&other).len() == 3).await;
+    inbox.with(|kept| {
+        let [(GapReason::BelowStart, from, 150)] = told(&kept.gaps)[..] else { panic!("{:?}", kept.gaps) };
+        assert!((1..150).contains(&from), "{from}: nothing was fetched, or all of it");
+        let numbers = (0..usize::try_from(from).unwrap()).chain(150..200);
+        let read: Vec<_> = kept.bodies(&topic).iter().map(|body| body.trim_end_matches('x').to_owned()).collect();
+        assert_eq!(read, numbers.map(body).collect::<Vec<_>>());
     });
     running.stop().await;
 }
@@ -167,6 +202,40 @@ async fn a_topic_made_anew_is_read_from_its_beginning_and_a_deleted_one_stays_aw
     inbox.with(|kept| {
         assert_eq!(told(&kept.gaps), [(GapReason::Recreated, 5, 0)]);
         assert_eq!(kept.bodies(&topic), (0..5).chain(10..22).map(body).collect::<Vec<_>>());
+    });
+    running.stop().await;
+}
+
+// C1.5
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_made_anew_between_two_looks_is_read_from_its_beginning_too() {
+    let _calm = calm().await;
+    let prefix = own_prefix();
+    let topic = format!("{prefix}lender");
+    produce(&["create-topic", &topic], String::new()).await;
+    produce_lines(&[], &events(&topic, 0..5)).await;
+    let inbox = MemoryInbox::new();
+    let running = Running::start(KafkaSettings { discovery_interval: LATE, ..settings(&prefix) }, &inbox);
+    inbox.until("the first topic's events", |kept| kept.events() == 5).await;
+    // Fetches name a topic, not its id: the second one may be read at the first one's position for a moment.
+    produce(&["delete-topic", &topic], String::new()).await;
+    produce(&["create-topic", &topic], String::new()).await;
+    produce_lines(&[], &events(&topic, 10..22)).await;
+    inbox.until("the second topic's events", |kept| kept.events() == 17).await;
+    let new = topic_id(&topic).await;
+    inbox.until("its position", |kept| kept.positions.get(&(topic.clone(), new, 0)) == Some(&(12, 0))).await;
+    inbox.with(|kept| {
+        let sorted = |mut bodies: Vec<String>| {
+            bodies.sort();
+            bodies
+        };
+        let read = kept.bodies(&topic).into_iter().map(str::to_owned).collect();
+        assert_eq!(sorted(read), sorted((0..5).chain(10..22).map(body).collect()), "each once");
+        assert!(
+            told(&kept.gaps).iter().any(|(why, _, to)| (*why, *to) == (GapReason::Recreated, 0)),
+            "{:?}",
+            kept.gaps
+        );
     });
     running.stop().await;
 }

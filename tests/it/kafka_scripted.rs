@@ -4,8 +4,10 @@ use crate::kafka_broker::batch::{Batch, GZIP, Record, ZSTD};
 use crate::kafka_broker::{Broker, Fault};
 use crate::kafka_support::{MemoryInbox, Running, What, body, event};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use streaming_hub::kafka::{KafkaSettings, Start};
+use streaming_hub::kafka::{KafkaSettings, KafkaStatus, Start};
+use streaming_hub::model::gap::GapReason;
 use streaming_hub::rules::classify::Policy;
 
 const TOPIC: &str = "scripted.lender";
@@ -129,11 +131,36 @@ async fn a_right_that_is_missing_is_a_named_state_of_the_partition() {
     broker.append(&batch(0..5));
     broker.with(|state| state.faults.extend(std::iter::repeat_n(Fault::Code(29), 3)));
     let (running, inbox) = running(&broker).await;
-    let says = |status: &streaming_hub::kafka::KafkaStatus| {
-        status.problems() == [format!("{TOPIC}/0: refused topic_authorization_failed")]
-    };
+    let says = |status: &KafkaStatus| status.problems() == [format!("{TOPIC}/0: refused topic_authorization_failed")];
     running.until("it says what is missing", says).await;
     inbox.until("the events, once it is granted", |kept| kept.events() == 5).await;
     running.until("all well", |status| status.problems().is_empty()).await;
+    running.stop().await;
+}
+
+// C1.5, C3.2
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_jumps_back_is_told_and_delivers_nothing_again() {
+    let broker = Broker::start(TOPIC).await;
+    broker.append(&batch(0..10));
+    broker.append(&batch(10..20));
+    let (running, inbox) = running(&broker).await;
+    inbox.until("all of the log", |kept| kept.position(TOPIC, 0) == Some(20)).await;
+    // As after a broker's disk was put back from a copy: the same topic and epoch, an end before our position.
+    broker.jump_back(10);
+    inbox.until("the gap", |kept| !kept.gaps.is_empty()).await;
+    // What was lost comes again, and something new behind it.
+    broker.append(&batch(10..20));
+    broker.append(&batch(20..25));
+    inbox.until("what is new", |kept| kept.position(TOPIC, 0) == Some(25)).await;
+    inbox.with(|kept| {
+        assert_eq!(kept.bodies(TOPIC), (0..25).map(body).collect::<Vec<_>>(), "each once");
+        let gaps: Vec<_> = kept.gaps.iter().map(|gap| (gap.why, gap.from, gap.to)).collect();
+        assert_eq!(gaps, [(GapReason::Truncated, 20, 0)]);
+    });
+    let counted = |status: &KafkaStatus| {
+        (status.counters.gaps(GapReason::Truncated), status.counters.duplicates.load(Ordering::Relaxed)) == (1, 20)
+    };
+    running.until("it is counted", counted).await;
     running.stop().await;
 }

@@ -8,18 +8,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streaming_hub::engine::command::{Admit, AdmitFrom, AdmitResult, Admitted, Judged, Refusal};
 use streaming_hub::kafka::inbox::Answering;
-use streaming_hub::kafka::{Inbox, KafkaSettings, KafkaStatus, Start, Stored};
+use streaming_hub::kafka::{Inbox, KafkaSettings, KafkaStatus, Password, SaslMechanism, SaslSettings, Start, Stored};
 use streaming_hub::model::gap::Gap;
 use streaming_hub::model::ids::Seq;
+use streaming_hub::net::broker::BrokerTls;
 use streaming_hub::rules::classify::Policy;
 use streaming_hub::store::StoreError;
 use streaming_hub::store::view::PositionRow;
-use streaming_hub::time::SystemClock;
+use streaming_hub::time::{Clock, SystemClock, Timestamp};
 use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio_util::sync::CancellationToken;
 
 /// The longest that a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest that healing takes once a fault has ended.
+const HEALED_WITHIN: Duration = Duration::from_secs(10);
 
 /// A setting of the running services.
 pub(crate) fn service(name: &str) -> String {
@@ -47,13 +50,10 @@ pub(crate) async fn storm() -> Storm {
 
 impl Drop for Storm {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            return;
-        }
-        for broker in ["1", "2", "3"] {
-            for verb in ["broker-thaw", "broker-start"] {
-                // One that runs refuses to be started: that is as good.
-                let _ = Command::new(service("HUB_TEST_SERVICES")).args([verb, broker]).output();
+        if std::thread::panicking() {
+            // A frozen one dies as well, and all come back with their own settings.
+            for verb in ["all-kill", "all-start"] {
+                let _ = Command::new(service("HUB_TEST_SERVICES")).arg(verb).output();
             }
         }
     }
@@ -116,6 +116,33 @@ pub(crate) fn event(topic: &str, n: usize) -> serde_json::Value {
         ],
         "value": body(n),
     })
+}
+
+/// Events of a row of numbers.
+pub(crate) fn events(topic: &str, numbers: std::ops::Range<usize>) -> Vec<serde_json::Value> {
+    numbers.map(|n| event(topic, n)).collect()
+}
+
+/// Settings for the listeners with TLS and credentials.
+pub(crate) fn secured(prefix: &str, mechanism: SaslMechanism, username: &str, password: &str) -> KafkaSettings {
+    let ca = std::fs::read_to_string(service("HUB_TEST_KAFKA_CA")).unwrap();
+    KafkaSettings {
+        brokers: service("HUB_TEST_KAFKA_SASL").split(',').map(str::to_owned).collect(),
+        tls: Some(BrokerTls::new(Some(&ca)).unwrap()),
+        sasl: Some(SaslSettings {
+            mechanism,
+            username: username.to_owned(),
+            password: Password::new(password.to_owned()),
+        }),
+        ..settings(prefix)
+    }
+}
+
+/// A fault has ended: that heals within ten seconds.
+pub(crate) async fn healed(what: &str, healing: impl Future<Output = ()>) {
+    let begun = tokio::time::Instant::now();
+    assert!(tokio::time::timeout(HEALED_WITHIN, healing).await.is_ok(), "not healed within {HEALED_WITHIN:?}: {what}");
+    tracing::info!(after = ?begun.elapsed(), what, "healed");
 }
 
 /// The body of event `n`.
@@ -293,6 +320,34 @@ impl Inbox for MemoryInbox {
     }
 }
 
+/// The machine's clocks, and what a test put them ahead by.
+#[derive(Default)]
+pub(crate) struct AheadClock {
+    real: SystemClock,
+    ahead_ms: AtomicU64,
+}
+
+impl AheadClock {
+    /// That much later.
+    pub(crate) fn pass(&self, time: Duration) {
+        self.ahead_ms.fetch_add(u64::try_from(time.as_millis()).unwrap(), Ordering::Relaxed);
+    }
+
+    fn ahead(&self) -> Duration {
+        Duration::from_millis(self.ahead_ms.load(Ordering::Relaxed))
+    }
+}
+
+impl Clock for AheadClock {
+    fn wall(&self) -> Timestamp {
+        self.real.wall().plus(self.ahead())
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.real.monotonic() + self.ahead()
+    }
+}
+
 /// A running source.
 pub(crate) struct Running {
     pub(crate) status: Arc<KafkaStatus>,
@@ -316,12 +371,16 @@ pub(crate) fn settings(prefix: &str) -> KafkaSettings {
 
 impl Running {
     pub(crate) fn start(settings: KafkaSettings, inbox: &Arc<MemoryInbox>) -> Self {
+        Self::start_by(Arc::new(SystemClock::new()), settings, inbox)
+    }
+
+    /// The same by another clock.
+    pub(crate) fn start_by(clock: Arc<dyn Clock>, settings: KafkaSettings, inbox: &Arc<MemoryInbox>) -> Self {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         // Another test of this process may have done it already.
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
         let status = Arc::new(KafkaStatus::default());
         let stop = CancellationToken::new();
-        let clock = Arc::new(SystemClock::new());
         let run = streaming_hub::kafka::run(settings, inbox.clone(), status.clone(), clock, 7, stop.clone());
         Self { status, stop, task: tokio::spawn(run) }
     }

@@ -18,10 +18,13 @@ mod http_idempotency;
 mod http_subscriptions;
 mod http_wire;
 mod inbox;
+mod kafka_access;
 #[path = "../broker/mod.rs"]
 mod kafka_broker;
 mod kafka_faults;
 mod kafka_follow;
+mod kafka_hanging;
+mod kafka_outage;
 mod kafka_raw;
 mod kafka_scripted;
 mod kafka_source;

@@ -24,8 +24,10 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
-from confluent_kafka.admin import OffsetSpec, ResourceType
+from confluent_kafka.admin import AclBinding, AclBindingFilter, AclOperation, AclPermissionType, AdminClient
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import ResourcePatternType, ResourceType, ScramCredentialInfo, ScramMechanism
+from confluent_kafka.admin import UserScramCredentialUpsertion
 
 HERE = Path(__file__).resolve().parent
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -203,6 +205,25 @@ def delete_records(args):
     client = admin(args)
     done = settle(client.delete_records([before], operation_timeout=30))
     answer([{"topic": tp.topic, "partition": tp.partition, "low": d.low_watermark} for tp, d in done.items()])
+
+
+def right(args):
+    """Who may read a topic: once anybody is named, nobody else may (over SASL). --take takes a right away again."""
+    parts = [ResourceType.TOPIC, args.name, ResourcePatternType.LITERAL, f"User:{args.user_name}", "*"]
+    parts += [AclOperation.READ, AclPermissionType.ALLOW]
+    client = admin(args)
+    if args.take:
+        settle(client.delete_acls([AclBindingFilter(*parts)], request_timeout=30))
+    else:
+        settle(client.create_acls([AclBinding(*parts)], request_timeout=30))
+
+
+def scram_user(args):
+    """A user's password for one mechanism, made or changed."""
+    mechanism = {256: ScramMechanism.SCRAM_SHA_256, 512: ScramMechanism.SCRAM_SHA_512}[args.bits]
+    info = ScramCredentialInfo(mechanism, 4096)
+    change = UserScramCredentialUpsertion(args.user_name, info, args.new_password.encode())
+    settle(admin(args).alter_user_scram_credentials([change], request_timeout=30))
 
 
 def describe(args):
@@ -900,6 +921,16 @@ def parser():
     p.add_argument("name")
     p.add_argument("partition", type=int)
     p.add_argument("offset", type=int)
+
+    p = verb("right", right, "let a user read a topic, and nobody else who is not named as well")
+    p.add_argument("name")
+    p.add_argument("user_name")
+    p.add_argument("--take", action="store_true", help="take the right away")
+
+    p = verb("scram-user", scram_user, "make a user or change the password")
+    p.add_argument("user_name")
+    p.add_argument("new_password")
+    p.add_argument("--bits", type=int, choices=[256, 512], required=True)
 
     p = verb("describe", describe, "topic id, leaders, replicas and in-sync replicas")
     p.add_argument("name", nargs="+")

@@ -9,6 +9,8 @@
 #   services.sh broker-kill N    kill -9
 #   services.sh broker-start N [key=value ...]
 #                                start it again, with further broker settings for this run
+#   services.sh all-kill         kill -9 of every broker that runs
+#   services.sh all-start        start those again, with their own settings
 #   services.sh broker-freeze N  SIGSTOP: the broker holds its connections and says nothing
 #   services.sh broker-thaw N    SIGCONT
 #   services.sh tool CLASS ...   run one of Kafka's own command line tools by class
@@ -212,8 +214,15 @@ listener.name.sasl.sasl.enabled.mechanisms=SCRAM-SHA-256,SCRAM-SHA-512,PLAIN
 listener.name.sasl.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.sasl.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 listener.name.sasl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_$USER_NAME="$PASSWORD";
+# With SCRAM-SHA-512 a session ends soon (KIP-368): whoever does not renew it in time is cut off.
+listener.name.sasl.scram-sha-512.connections.max.reauth.ms=3000
 listener.name.sasl.ssl.keystore.type=PEM
 listener.name.sasl.ssl.keystore.location=$RUN/tls/broker.pem
+
+# A topic with any rights set is closed to all others on the SASL listener; without any it is open. The plain one may do everything.
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=true
+super.users=User:ANONYMOUS
 
 # On, so that a test can see that the hub never creates a topic by asking for it.
 auto.create.topics.enable=true
@@ -428,6 +437,27 @@ cmd_broker_start() {
   await_ready "$START_SECONDS" "$n" || fail_with_logs "broker $n did not come up"
 }
 
+cmd_all_kill() {
+  [[ -f $RUN/env ]] || die "the services are not started"
+  lock
+  local n
+  for n in "${BROKERS[@]}"; do kill_broker "$n"; done
+}
+
+cmd_all_start() {
+  [[ -f $RUN/env ]] || die "the services are not started"
+  lock
+  find_java
+  local n
+  for n in "${BROKERS[@]}"; do
+    ! pid_of "$n" >/dev/null || continue
+    cp "$(dir_of "$n")/base.properties" "$(dir_of "$n")/server.properties"
+    rm -f "$(dir_of "$n")/pid"
+    launch_broker "$n"
+  done
+  await_ready "$START_SECONDS" '' || fail_with_logs "the brokers did not come up"
+}
+
 cmd_broker_freeze() {
   need_broker "${1:-}"
   kill -STOP "$(running_pid "$1")"
@@ -452,7 +482,7 @@ cmd_tool() {
 }
 
 case ${1:-} in
-  install | start | stop | env | tool | broker-stop | broker-start | broker-kill | broker-freeze | broker-thaw)
+  install | start | stop | env | tool | all-kill | all-start | broker-stop | broker-start | broker-kill | broker-freeze | broker-thaw)
     verb=cmd_${1//-/_}
     shift
     "$verb" "$@"

@@ -77,6 +77,46 @@ fn a_broker_dies_and_comes_back() {
     scene.nothing_was_lost();
 }
 
+// C1.6, C13.1
+#[test]
+fn a_hanging_transaction_is_told() {
+    let _alone = alone();
+    let scene = Scene::new(&["lender"], 1, &[]);
+    let mut load = scene.load(20, 5, 1);
+    scene.subscribe(&load.tenant_names());
+    let first = load.run(scene.folder());
+    scene.delivered(first.committed.len());
+    let (topic, id) = (&scene.topics[0], format!("{}hanging", scene.prefix));
+    let transaction = |how: &str, lines: &str| {
+        let options = ["--transaction", how, "--transactional-id", &id, "--transaction-timeout-ms", "600000"];
+        produce(&[&["records", "-"][..], &options].concat(), lines);
+    };
+    transaction("hang", &format!("{}\n", json!({ "topic": topic, "value": "left open" })));
+    let api = scene.hub.api();
+    until_true("the open transaction is seen", Duration::from_secs(30), || {
+        let shown = api.done("GET", "/admin/ingest", None, None);
+        let partition = &shown["partitions"][0];
+        partition["high_watermark"].as_i64() > partition["last_stable_offset"].as_i64()
+    });
+    load.seed = 2;
+    let second = load.run(scene.folder());
+    let state = || api.done("GET", "/admin/ingest", None, None)["partitions"][0]["state"].clone();
+    until_true("it is named", Duration::from_secs(90), || state() == "hanging_transaction");
+    let (status, ready) = api.readyz().unwrap();
+    let check = &ready["checks"]["kafka"];
+    assert_eq!((status, &ready["status"], &check["status"]), (200, &json!("degraded"), &json!("degraded")), "{ready}");
+    assert!(check["detail"].as_str().unwrap().starts_with(&format!("{topic}/0: hanging_transaction at 20")), "{ready}");
+    let hanging = || api.metric("streaming_hub_kafka_hanging_transactions");
+    until_true("the metric counts it", Duration::from_secs(10), || hanging() == 1.0);
+    transaction("abort", "");
+    scene.delivered(first.committed.len() + second.committed.len());
+    until_true("it is over", Duration::from_secs(10), || hanging() == 0.0 && state() == "reading");
+    assert_eq!(api.readyz().unwrap().1["status"], "ready");
+    assert_eq!(scene.receiver.count(), 40);
+    scene.settled();
+    scene.nothing_was_lost();
+}
+
 // C5.5, C6.1, C7.2
 #[test]
 fn a_receiver_goes_away_and_comes_back() {

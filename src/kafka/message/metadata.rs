@@ -1,13 +1,19 @@
-//! Metadata (versions 4 to 12): all topics, their ids, and who leads each partition. It never creates a topic.
+//! Metadata (versions 4 to 12): topics, their ids, and who leads each partition. It never creates a topic.
 
-use crate::kafka::codec::{Malformed, Reader};
+use crate::kafka::codec::{Malformed, Reader, put_compact_count, put_compact_string, put_list, put_string};
 use crate::kafka::message::ErrorCode;
 use crate::kafka::wire::{Api, Request};
 use bytes::BufMut;
+use std::sync::Arc;
 
-/// Asks for all topics.
+/// Asks for topics.
 #[derive(Debug, Clone)]
-pub(crate) struct Metadata;
+pub(crate) enum Metadata {
+    /// All that we may see.
+    All,
+    /// These: one that we may not see comes with an error, one that is not there with another.
+    Of(Vec<Arc<str>>),
+}
 
 /// The cluster as a broker knows it.
 #[derive(Debug)]
@@ -52,11 +58,22 @@ impl Request for Metadata {
     const FLEXIBLE_FROM: i16 = 9;
 
     fn write(&self, out: &mut Vec<u8>, version: i16) {
-        // Null: all topics.
-        if version >= 9 {
-            out.put_u8(0);
-        } else {
-            out.put_i32(-1);
+        match self {
+            // Null: all topics.
+            Self::All if version >= 9 => out.put_u8(0),
+            Self::All => out.put_i32(-1),
+            Self::Of(topics) if version >= 9 => {
+                put_compact_count(out, topics.len());
+                for topic in topics {
+                    if version >= 10 {
+                        // By its name, not by its id.
+                        out.put_slice(&[0; 16]);
+                    }
+                    put_compact_string(out, topic);
+                    out.put_u8(0);
+                }
+            }
+            Self::Of(topics) => put_list(out, topics, |out, topic| put_string(out, topic)),
         }
         // Never create a topic.
         out.put_u8(0);

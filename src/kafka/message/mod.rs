@@ -4,6 +4,7 @@ pub(crate) mod fetch;
 pub(crate) mod group;
 pub(crate) mod metadata;
 pub(crate) mod offsets;
+pub(crate) mod sasl;
 
 /// An error number of a broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +15,8 @@ impl ErrorCode {
     pub(crate) const OFFSET_OUT_OF_RANGE: Self = Self(1);
     pub(crate) const CORRUPT_MESSAGE: Self = Self(2);
     pub(crate) const LEADER_NOT_AVAILABLE: Self = Self(5);
+    pub(crate) const UNSUPPORTED_SASL_MECHANISM: Self = Self(33);
+    pub(crate) const SASL_AUTHENTICATION_FAILED: Self = Self(58);
 
     /// Kafka's name of it, in small letters.
     pub(crate) fn name(self) -> String {
@@ -50,8 +53,11 @@ const NAMES: &[(i16, &str)] = &[
     (29, "topic_authorization_failed"),
     (30, "group_authorization_failed"),
     (31, "cluster_authorization_failed"),
+    (33, "unsupported_sasl_mechanism"),
+    (34, "illegal_sasl_state"),
     (35, "unsupported_version"),
     (56, "kafka_storage_error"),
+    (58, "sasl_authentication_failed"),
     (74, "fenced_leader_epoch"),
     (75, "unknown_leader_epoch"),
     (76, "unsupported_compression_type"),

@@ -34,6 +34,12 @@ impl Hub {
 
     /// Over TCP, with a key.
     pub(super) fn at_url(url: &str, key: Option<String>) -> Result<Self, Failure> {
+        let parsed = url::Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        if parsed.is_none() {
+            return Err(Failure::Usage(format!(
+                "{url:?} is no address of a hub; they look like http://127.0.0.1:8080"
+            )));
+        }
         let client = builder().build().map_err(cannot)?;
         Ok(Self { client, base: url.trim_end_matches('/').to_owned(), key })
     }
@@ -107,11 +113,15 @@ impl Answered {
 
     /// What went wrong, as the hub says it.
     pub(super) fn failed(&self) -> Failure {
-        let mut said = text(&self.body, "detail").or(text(&self.body, "title")).unwrap_or("no reason given").to_owned();
-        for error in self.body.get("errors").and_then(Value::as_array).into_iter().flatten() {
-            said +=
-                &format!("; {}: {}", text(error, "pointer").unwrap_or("/"), text(error, "detail").unwrap_or("wrong"));
-        }
+        let errors = self.body.get("errors").and_then(Value::as_array).into_iter().flatten();
+        let one =
+            |error| format!("{}: {}", text(error, "pointer").unwrap_or("/"), text(error, "detail").unwrap_or("wrong"));
+        let errors: Vec<String> = errors.map(one).collect();
+        let said = if errors.is_empty() {
+            text(&self.body, "detail").or(text(&self.body, "title")).unwrap_or("no reason given").to_owned()
+        } else {
+            errors.join("; ")
+        };
         Failure::Refused { status: self.status, code: text(&self.body, "code").unwrap_or("unknown").to_owned(), said }
     }
 }

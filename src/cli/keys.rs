@@ -67,6 +67,15 @@ pub(super) struct Revoke {
     typed: Box<Typed>,
 }
 
+/// Fields of the API and the flags that give them.
+const FLAGS: [(&str, &str); 5] = [
+    ("/tenant_id", "--tenant"),
+    ("/tenants", "--tenant"),
+    ("/sources", "--source"),
+    ("/expires_at", "--expires"),
+    ("/name", "--name"),
+];
+
 fn expiry(text: &str) -> Result<Timestamp, String> {
     let later = |after| SystemClock::new().wall().plus(after);
     humantime::parse_duration(text)
@@ -108,7 +117,8 @@ impl Create {
             body["expires_at"] = json!(expires);
         }
         let made = reach::with_hub(&mut self.typed, async |hub: &Hub| {
-            hub.call(Method::POST, "/admin/api-keys", None, Some(&body)).await?.done()
+            let made = hub.call(Method::POST, "/admin/api-keys", None, Some(&body)).await?;
+            made.done().map_err(|failure| failure.in_flags(&FLAGS))
         })?;
         if self.json {
             output.json(&made)?;

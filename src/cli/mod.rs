@@ -151,6 +151,19 @@ enum Failure {
         "a hub runs on this store, but its command socket {0} does not answer; is it starting, or of another user?"
     )]
     NoSocket(String),
+    /// No hub runs there, and none ever did.
+    #[error(
+        "no hub runs on {0}, and there is no store; start the hub first, or name its folder with --data-dir (an installed service's is /var/lib/streaming-hub)"
+    )]
+    NoStore(String),
+    /// No hub runs, and its store is another user's.
+    #[error("no hub runs on {store}, which belongs to user {owner}; start the hub first, or run this as that user")]
+    OthersStore {
+        /// Which.
+        store: String,
+        /// Whose.
+        owner: u32,
+    },
     /// No answer came from the hub.
     #[error("the hub cannot be reached: {}", causes(.0))]
     Unreachable(reqwest::Error),
@@ -192,6 +205,16 @@ impl Failure {
         move |source| Self::Io { what, source }
     }
 
+    /// The same in the words of the command line: whoever typed a flag knows nothing of the API's fields.
+    fn in_flags(mut self, flags: &[(&str, &str)]) -> Self {
+        if let Failure::Refused { said, .. } = &mut self {
+            for (pointer, flag) in flags {
+                *said = said.replace(&format!("{pointer}:"), &format!("{flag}:"));
+            }
+        }
+        self
+    }
+
     fn ended(&self) -> Ended {
         match self {
             Failure::Settings(_) | Failure::Usage(_) => Ended::Usage,
@@ -201,6 +224,8 @@ impl Failure {
             | Failure::Io { .. }
             | Failure::Line { .. }
             | Failure::NoSocket(_)
+            | Failure::NoStore(_)
+            | Failure::OthersStore { .. }
             | Failure::Unreachable(_)
             | Failure::Refused { .. }
             | Failure::NotHttp(_)

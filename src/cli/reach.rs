@@ -9,6 +9,7 @@ use crate::daemon::{self, DaemonError, Signals};
 use crate::store::StoreError;
 use crate::store::disk::FileDisk;
 use crate::time::SystemClock;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,6 +25,15 @@ pub(super) fn with_hub<T>(typed: &mut Typed, work: impl AsyncFnOnce(&Hub) -> Res
     })
 }
 
+/// Refuses a store of another user: files that this one would leave there could be in the way of the hub. (Root may reach a running hub.)
+fn others_store(store: &Path) -> Result<(), Failure> {
+    let owner = std::fs::metadata(store).map_err(Failure::io(store.display().to_string()))?.uid();
+    if owner == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(Failure::OthersStore { store: store.display().to_string(), owner })
+}
+
 async fn listens(socket: &Path) -> bool {
     tokio::net::UnixStream::connect(socket).await.is_ok()
 }
@@ -33,6 +43,13 @@ async fn with_store<T>(
     socket: &Path,
     work: impl AsyncFnOnce(&Hub) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
+    // A store and a KEK are made by the hub alone: made by a command, most likely by another user and with other settings, they would be in
+    // its way for ever.
+    let store = settings.data_dir.join("hub.redb");
+    if !store.exists() {
+        return Err(Failure::NoStore(settings.data_dir.display().to_string()));
+    }
+    others_store(&store)?;
     let disk = match FileDisk::take(&settings.data_dir) {
         Ok(disk) => disk,
         Err(StoreError::InUse(_)) => return Err(Failure::NoSocket(socket.display().to_string())),

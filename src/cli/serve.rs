@@ -1,12 +1,12 @@
 //! `streaming-hub serve`: settings, logging, the runtime, and the daemon until it has stopped.
 
-use super::settings::{meant, warn_of_strange_names};
+use super::settings::{complain_of_strange_names, meant, warn_of_strange_names};
 use super::{Ended, Failure, logging};
 use crate::config::Typed;
 use crate::daemon;
 
 pub(super) fn run(mut typed: Typed) -> Result<Ended, Failure> {
-    let settings = meant(&mut typed)?;
+    let settings = meant(&mut typed).inspect_err(|_| complain_of_strange_names())?;
     logging::start(&settings.log);
     warn_of_strange_names();
     let runtime = runtime()?;

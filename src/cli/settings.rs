@@ -19,6 +19,15 @@ pub(super) fn warn_of_strange_names() {
     }
 }
 
+/// The same where the settings are wrong and nothing is logged yet: a misspelt name is often why.
+pub(super) fn complain_of_strange_names() {
+    for strange in config::strange_names(&Surroundings::of_process()) {
+        if matches!(strange, Strange::Unknown { .. }) {
+            Output::of_process().remark(&format!("note: {strange}"));
+        }
+    }
+}
+
 /// `streaming-hub config`
 #[derive(clap::Args)]
 pub(super) struct Config {

@@ -47,6 +47,10 @@ impl Reader<'_> {
     }
 
     pub(super) fn complain(&mut self, name: &'static str, allowed: &str) {
+        // Where its file could not be read all else would be said of a text that nobody gave.
+        if self.problems.iter().any(|problem| problem.setting == name) {
+            return;
+        }
         self.problems.push(Problem::new(name, super::show::shown(self.typed, name), allowed));
     }
 

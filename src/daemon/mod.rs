@@ -54,7 +54,10 @@ pub enum DaemonError {
     #[error(transparent)]
     Kek(#[from] KekError),
     /// A store whose key is not there: nothing sealed in it could be opened.
-    #[error("the store is there, but its KEK {} is not; put it back (it is never made anew for an old store)", .0.display())]
+    #[error(
+        "the store is there, but no KEK at {}; it is never made anew for an old store. If the hub runs as a service its KEK lies elsewhere: start the service and try again, or say where with KEK_SOURCE and KEK_REF. Else put the file back",
+        .0.display()
+    )]
     KekMissing(PathBuf),
     /// Another key than the one that sealed.
     #[error("the KEK is not the one that sealed the secrets of this store; give the right one")]

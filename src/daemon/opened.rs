@@ -54,6 +54,14 @@ fn open_blocking(settings: &Settings, disk: FileDisk, clock: &dyn Clock) -> Resu
         Tenancy::Multi => None,
     };
     let mut engine = Engine::open(store, board.clone(), engine_settings, chance()?, now)?;
+    let still = engine.subscriptions_of_other_tenants();
+    if still > 0 {
+        tracing::warn!(
+            subscriptions = still,
+            "the store has subscriptions of other tenants than TENANT_ID: they stand still, and their waiting events are kept; \
+             run with MULTI_TENANT_ENABLED or the former TENANT_ID to see or remove them"
+        );
+    }
     let envelope = Arc::new(Envelope::new(kek));
     if !engine.bind_kek(envelope.check_value())? {
         return Err(DaemonError::KekMismatch);

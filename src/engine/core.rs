@@ -122,6 +122,12 @@ impl Core {
         }
     }
 
+    /// Whether the hub is there for that tenant: in a single-tenant hub only for its own. A subscription that it had for another one
+    /// before it was made single-tenant could be seen and stopped by nobody, so it stands still (A1.2, C2.8).
+    pub(super) fn serves(&self, tenant: &str) -> bool {
+        self.settings.only_tenant.as_deref().is_none_or(|only| only == tenant)
+    }
+
     /// Control first, so that a pause is obeyed by the claims of its own batch; then outcomes, then new events, then claims for
     /// whatever is ready after all of that: an event and its first claim are one commit, a settle and the lane's next claim too.
     pub(super) fn apply(

@@ -114,6 +114,7 @@ impl Core {
 
     /// Makes a lane what its subscription says now.
     pub(super) fn set_lane(&mut self, subscription: &Arc<Subscription>, now: HubTime) {
+        let live = subscription.is_live() && self.serves(&subscription.tenant);
         if let Some(lane) = self.lanes.get_mut(subscription.no) {
             lane.order = subscription.spec.delivery_order;
             lane.in_flight_max = match subscription.spec.delivery_order {
@@ -122,7 +123,7 @@ impl Core {
             };
             lane.generation = subscription.generation;
             lane.place = place_of(&subscription.spec.sink);
-            lane.live = subscription.is_live();
+            lane.live = live;
             let limit = subscription.spec.rate_limit;
             let same = match (&lane.bucket, limit) {
                 (Some(bucket), Some(limit)) => bucket.per_second == limit.per_second && bucket.burst == limit.burst,
@@ -133,7 +134,7 @@ impl Core {
                 lane.bucket = limit.map(|limit| Bucket::full(limit.per_second, limit.burst, now));
             }
         }
-        if subscription.is_live() {
+        if live {
             self.matcher.add(subscription);
         } else {
             self.matcher.remove(subscription.tenant_no, subscription.no);

@@ -235,6 +235,11 @@ impl Engine {
         self.core.settings.only_tenant.as_deref().is_some_and(|only| self.core.tenants.has_events_of_others(only))
     }
 
+    /// Subscriptions of other tenants than the one of a single-tenant hub: they stand still (C2.8).
+    pub fn subscriptions_of_other_tenants(&self) -> usize {
+        self.core.subs.values().filter(|subscription| !self.core.serves(&subscription.tenant)).count()
+    }
+
     /// What keys the delivery ids (C9.3).
     pub fn delivery_key(&self) -> [u8; 32] {
         self.core.hub.delivery_key

@@ -66,6 +66,44 @@ fn a_second_process_on_the_same_store_is_told_so() {
     assert!(second.stderr.contains("in use by another process"), "{}", second.stderr);
 }
 
+// C13.5: whatever a command made would be of its user and under its settings, and in the way of the hub for ever
+#[test]
+fn a_command_makes_no_store_and_touches_none_of_another_user() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    let folder = tempfile::tempdir().unwrap();
+    for place in [folder.path().to_owned(), folder.path().join("nowhere")] {
+        let ended = keys(&place, &["create", "--role", "operator"]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
+        assert!(ended.stderr.contains("start the hub first"), "{}", ended.stderr);
+        assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "nothing was made");
+    }
+    let running = started(folder.path());
+    running.signal(Signal::TERM);
+    running.wait();
+    // Only root can give a file away, as it is root who types commands beside a service of another user.
+    if rustix::process::geteuid().is_root() {
+        let store = folder.path().join("hub.redb");
+        chown(&store, Some(12_345), None).unwrap();
+        std::fs::set_permissions(&store, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let ended = keys(folder.path(), &["list"]);
+        assert_eq!(ended.code, Some(1));
+        assert!(ended.stderr.contains("belongs to user 12345"), "{}", ended.stderr);
+        chown(&store, Some(rustix::process::geteuid().as_raw()), None).unwrap();
+    }
+    assert_eq!(keys(folder.path(), &["list"]).code, Some(0));
+}
+
+// A1.4: in the words of whoever typed it
+#[test]
+fn a_refused_key_is_told_in_flags_and_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let _running = serve(folder.path()).env("MULTI_TENANT_ENABLED", "true").until_logged("the hub is ready");
+    let ended = keys(folder.path(), &["create", "--role", "tenant"]);
+    assert_eq!(ended.code, Some(1));
+    assert_eq!(ended.stderr.matches("required").count(), 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("--tenant:") && !ended.stderr.contains("/tenant_id"), "{}", ended.stderr);
+}
+
 // C13.3
 #[tokio::test]
 async fn what_was_answered_outlives_kill_9() {
@@ -109,7 +147,7 @@ fn a_lost_or_wrong_kek_is_never_answered_with_a_new_one() {
     std::fs::remove_file(&kek).unwrap();
     let ended = serve(folder.path()).end();
     assert_eq!(ended.code, Some(2));
-    assert!(ended.stderr.contains("its KEK") && !kek.exists(), "{}", ended.stderr);
+    assert!(ended.stderr.contains("no KEK at") && !kek.exists(), "{}", ended.stderr);
     let wrong = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e9f";
     let other = serve(folder.path()).env("STREAMING_HUB_KEK_REF", "KEK").env("KEK", wrong).end();
     assert_eq!(other.code, Some(2));

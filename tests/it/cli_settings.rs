@@ -41,6 +41,26 @@ fn every_command_tells_all_wrong_settings_at_once_and_ends_with_2() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_told_once_and_a_key_in_the_place_of_its_name_is_not_shown() {
+    let key = "zW/S3UcaK0bJ9q2vLh6yXo4tR8mPn1eFdGiHjQkTsVY=";
+    for command in ["serve", "config"] {
+        let ended = hub(&[command])
+            .env("STREAMING_HUB_KAFKA_BROKERS", "127.0.0.1:9092")
+            .env("STREAMING_HUB_KAFKA_SCRAM_MECHANISM", "PLAIN")
+            .env("STREAMING_HUB_KAFKA_SCRAM_USERNAME", "hub")
+            .env("STREAMING_HUB_KAFKA_SCRAM_PASSWORD_FILE", "/nonexistent/password")
+            .env("STREAMING_HUB_KEK_REF", key)
+            .env("STREAMING_HUB_KAFKA_BROKER", "127.0.0.1:9092")
+            .end();
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert_eq!(ended.stderr.matches("STREAMING_HUB_KAFKA_SCRAM_PASSWORD: ").count(), 1, "{}", ended.stderr);
+        assert!(!ended.stderr.contains(key) && !ended.stdout.contains(key), "{}", ended.stderr);
+        assert!(ended.stderr.contains("STREAMING_HUB_KEK_REF: ***: allowed is"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("the nearest is STREAMING_HUB_KAFKA_BROKERS"), "{command}: {}", ended.stderr);
+    }
+}
+
+#[test]
 fn wrong_use_ends_with_2_and_help_with_0() {
     for (args, code) in [
         (&["serve", "--no-such-flag"][..], 2),

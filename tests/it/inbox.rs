@@ -30,7 +30,17 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::over(tempfile::tempdir().unwrap(), None)
+    }
+
+    /// The same store in a process that is started with that tenant.
+    fn restarted(self, only_tenant: Option<&str>) -> Self {
+        drop(self.engine);
+        let again = Self::over(self._folder, only_tenant);
+        Self { positions: self.positions, subscriptions: self.subscriptions, ..again }
+    }
+
+    fn over(folder: tempfile::TempDir, only_tenant: Option<&str>) -> Self {
         let disk = Arc::new(FileDisk::take(folder.path()).unwrap());
         let settings = StoreSettings { cache_bytes: 1 << 20, quick_repair_above: 1 << 30 };
         let store = Store::open(disk, settings, &Birth { store_id: [1; 16], delivery_key: [2; 32] }).unwrap();
@@ -44,7 +54,7 @@ impl World {
             pending_max: 1000,
             poison_max_bytes: 1 << 20,
             poison_retention_ms: 1 << 40,
-            only_tenant: None,
+            only_tenant: only_tenant.map(Into::into),
             recent_bytes: 1 << 20,
             planted: None,
         };
@@ -224,6 +234,27 @@ fn only_live_subscriptions_of_the_tenant_are_matched_and_only_then() {
     assert_eq!(results, [stored(3, 0)]);
     world.change("a", pending, Change::Resume { at: Timestamp(world.now) });
     assert_eq!(world.deliver(&claims).len(), 0, "what was stored while it was paused is no job of it");
+}
+
+// C2.8, A1.2: nobody could see or stop it
+#[test]
+fn a_subscription_of_another_tenant_stands_still_in_a_single_tenant_hub() {
+    let mut world = World::new();
+    world.subscribe("former", spec(vec![EventPattern::All]));
+    let (_, claims) = world.store("lerian.streaming.lender", 0, vec![event(1, "former", "{}"), event(2, "former", "{}")]);
+    assert_eq!(claims.len(), 1, "one in flight, one waits");
+    assert!(world.deliver(&claims).len() == 1);
+
+    let mut world = world.restarted(Some("now"));
+    assert_eq!(world.engine.subscriptions_of_other_tenants(), 1);
+    let (results, claims) = world.store("lerian.streaming.lender", 0, vec![event(3, "former", "{}")]);
+    assert_eq!((results, claims.len()), (vec![stored(3, 0)], 0), "what waits is not attempted, what comes is not matched");
+
+    let mut world = world.restarted(Some("former"));
+    assert_eq!(world.engine.subscriptions_of_other_tenants(), 0);
+    let (results, claims) = world.store("lerian.streaming.lender", 0, vec![event(4, "former", "{}")]);
+    assert_eq!((results, claims.len()), (vec![stored(4, 1)], 1), "what waited comes first");
+    assert_eq!(claims[0].job.job.seq, Seq(2));
 }
 
 // C4.9

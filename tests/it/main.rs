@@ -5,6 +5,7 @@ mod api;
 mod cli_dev;
 mod cli_explain;
 mod cli_health;
+mod cli_install;
 mod cli_serve;
 mod cli_settings;
 mod cli_stop;

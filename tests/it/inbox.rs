@@ -241,20 +241,25 @@ fn only_live_subscriptions_of_the_tenant_are_matched_and_only_then() {
 fn a_subscription_of_another_tenant_stands_still_in_a_single_tenant_hub() {
     let mut world = World::new();
     world.subscribe("former", spec(vec![EventPattern::All]));
-    let (_, claims) = world.store("lerian.streaming.lender", 0, vec![event(1, "former", "{}"), event(2, "former", "{}")]);
+    let (_, claims) =
+        world.store("lerian.streaming.lender", 0, vec![event(1, "former", "{}"), event(2, "former", "{}")]);
     assert_eq!(claims.len(), 1, "one in flight, one waits");
     assert!(world.deliver(&claims).len() == 1);
 
     let mut world = world.restarted(Some("now"));
     assert_eq!(world.engine.subscriptions_of_other_tenants(), 1);
     let (results, claims) = world.store("lerian.streaming.lender", 0, vec![event(3, "former", "{}")]);
-    assert_eq!((results, claims.len()), (vec![stored(3, 0)], 0), "what waits is not attempted, what comes is not matched");
+    assert_eq!(
+        (results, claims.len()),
+        (vec![stored(3, 0)], 0),
+        "what waits is not attempted, what comes is not matched"
+    );
 
     let mut world = world.restarted(Some("former"));
     assert_eq!(world.engine.subscriptions_of_other_tenants(), 0);
     let (results, claims) = world.store("lerian.streaming.lender", 0, vec![event(4, "former", "{}")]);
     assert_eq!((results, claims.len()), (vec![stored(4, 1)], 1), "what waited comes first");
-    assert_eq!(claims[0].job.job.seq, Seq(2));
+    assert_eq!(claims[0].job.seq, Seq(2));
 }
 
 // C4.9

@@ -98,6 +98,23 @@ impl KafkaStatus {
         problems
     }
 
+    /// What brokers refuse us: all, or one of them, and topics. Somebody has to change a setting or a right.
+    pub fn refusals(&self) -> Vec<Refused> {
+        let shown = self.read();
+        let links = std::iter::once(("brokers".to_owned(), &shown.source));
+        let links = links.chain(shown.brokers.iter().map(|(id, link)| (format!("broker {id}"), link)));
+        let mut refusals: Vec<Refused> = links.filter_map(|(what, link)| link.refused(what)).collect();
+        for ((topic, _), status) in &shown.partitions {
+            let facts = status.facts();
+            let known = refusals.last().is_some_and(|last| *last.what == **topic);
+            if facts.state == PartitionState::Refused && !known {
+                let why = facts.last_error.clone().unwrap_or_default();
+                refusals.push(Refused { what: topic.to_string(), code: why.clone(), detail: why, since: None });
+            }
+        }
+        refusals
+    }
+
     /// Topics of which every record that was judged came without a tenant: nothing of them can ever be delivered (C2.8).
     pub fn topics_without_tenant(&self) -> Vec<Arc<str>> {
         let mut topics: BTreeMap<&Arc<str>, (u64, u64)> = BTreeMap::new();
@@ -197,7 +214,30 @@ impl KafkaStatus {
     }
 }
 
+/// Something that is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// `brokers` for all of them, `broker` and its number, or a topic.
+    pub what: String,
+    /// A stable word for why.
+    pub code: String,
+    /// Why, in words for the operator.
+    pub detail: String,
+    /// Since when, where that is known (wall time).
+    pub since: Option<Timestamp>,
+}
+
 impl Link {
+    fn refused(&self, what: String) -> Option<Refused> {
+        match self {
+            Link::Down(down) if down.needs_a_person => {
+                let Down { code, detail, since, .. } = down.clone();
+                Some(Refused { what, code: code.to_owned(), detail, since: Some(since) })
+            }
+            Link::Down(_) | Link::Up | Link::Connecting => None,
+        }
+    }
+
     /// Becomes `now`; whether that is another state, and not the same one told in other words. A state that goes on keeps its
     /// beginning.
     fn becomes(&mut self, mut now: Link) -> bool {
@@ -403,9 +443,34 @@ mod tests {
             ..PartitionFacts::default()
         };
         assert_eq!(status.problems()[1], "t/3: hanging_transaction at 12 since 1970-01-01T00:00:00.009Z");
+        assert_eq!(status.refusals(), []);
         status.forget_broker(2);
         status.unfollow(&topic, 3);
         assert_eq!((status.word(), status.problems().len()), ("connected", 0));
+    }
+
+    // C1.7
+    #[test]
+    fn what_is_refused_is_told_by_what_it_is_about() {
+        let status = KafkaStatus::default();
+        status.set_broker(1, down("timeout", "silent", 9));
+        status.set_broker(2, down("authentication", "wrong password", 9));
+        let (topic, other): (Arc<str>, Arc<str>) = ("t".into(), "u".into());
+        for partition in 0..2 {
+            let refused = status.follow(&topic, partition);
+            refused.facts().state = PartitionState::Refused;
+            refused.facts().last_error = Some("topic_authorization_failed".to_owned());
+            status.follow(&other, partition).facts().state = PartitionState::Failing;
+        }
+        let told = |status: &KafkaStatus| -> Vec<_> {
+            status.refusals().into_iter().map(|refused| (refused.what, refused.code, refused.since)).collect()
+        };
+        let of_broker = ("broker 2".to_owned(), "authentication".to_owned(), Some(Timestamp(9)));
+        let of_topic = ("t".to_owned(), "topic_authorization_failed".to_owned(), None);
+        assert_eq!(told(&status), [of_broker.clone(), of_topic.clone()]);
+        status.set_source(down("authentication", "wrong password", 7));
+        let of_all = ("brokers".to_owned(), "authentication".to_owned(), Some(Timestamp(7)));
+        assert_eq!(told(&status), [of_all, of_broker, of_topic]);
     }
 
     #[test]

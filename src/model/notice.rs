@@ -131,6 +131,12 @@ kinds! {
     /// No record of a topic names a tenant (C2.8).
     TopicWithoutTenant "topic_without_tenant" Act
         "Everything in it is quarantined: see /admin/poison. Have its producer set ce-tenantid.",
+    /// A transaction hangs in a partition: nothing behind its first record can be read (C1.6).
+    HangingTransaction "hanging_transaction" Act
+        "Find the producer that left it open. kafka-transactions.sh find-hanging names it, and abort ends it; the partition is then read on by itself.",
+    /// Brokers refuse us or a topic: credentials, certificates or rights (C1.7).
+    KafkaRefused "kafka_refused" Act
+        "Correct the user, password or right at the brokers: it is tried again every few seconds. Changed settings of the hub need its restart.",
 }
 
 #[cfg(test)]
@@ -150,7 +156,7 @@ mod tests {
     #[test]
     fn kinds_keep_their_numbers() {
         let number = |kind: &NoticeKind| bincode::encode_to_vec(kind, bincode::config::standard()).unwrap();
-        let first: Vec<_> = NoticeKind::ALL.iter().take(8).map(|kind| (number(kind)[0], kind.code())).collect();
+        let first: Vec<_> = NoticeKind::ALL.iter().take(10).map(|kind| (number(kind)[0], kind.code())).collect();
         let expected = [
             (0, "breaker_opened"),
             (1, "auto_disabled"),
@@ -160,6 +166,8 @@ mod tests {
             (5, "poison_job"),
             (6, "foreign_tenant"),
             (7, "topic_without_tenant"),
+            (8, "hanging_transaction"),
+            (9, "kafka_refused"),
         ];
         assert_eq!(first, expected);
     }

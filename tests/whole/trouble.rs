@@ -1,7 +1,7 @@
 //! What goes wrong around the hub, and what it makes of it: brokers that are away, records that are no events, offsets that are gone,
 //! and receivers that never answer.
 
-use crate::harness::kafka::{produce, services};
+use crate::harness::kafka::{produce, service, services};
 use crate::harness::ledger::judge;
 use crate::harness::receiver::Meets;
 use crate::harness::scene::Scene;
@@ -51,6 +51,43 @@ fn kafka_down_then_up() {
     let arrived: Vec<u128> = scene.receiver.arrivals().iter().map(|arrival| arrival.event).collect();
     let mut produced: Vec<u128> = first.committed.iter().chain(&second.committed).map(|row| row.event).collect();
     assert_eq!(sorted(arrived), sorted(std::mem::take(&mut produced)), "each once");
+    scene.nothing_was_lost();
+}
+
+// C1.7, C13.1
+#[test]
+fn wrong_credentials_are_told_and_right_ones_are_enough() {
+    let _alone = alone();
+    let mut scene = Scene::stopped(&["lender"], 1, &[]);
+    let user = format!("late-{}", std::process::id());
+    for (name, value) in [
+        ("KAFKA_BROKERS", service("HUB_TEST_KAFKA_SASL")),
+        ("KAFKA_TLS_ENABLED", "true".to_owned()),
+        ("KAFKA_CA_CERT", std::fs::read_to_string(service("HUB_TEST_KAFKA_CA")).unwrap()),
+        ("KAFKA_SCRAM_MECHANISM", "SCRAM-SHA-512".to_owned()),
+        ("KAFKA_SCRAM_USERNAME", user.clone()),
+        ("KAFKA_SCRAM_PASSWORD", "right-canary".to_owned()),
+    ] {
+        scene.hub.set(name, &value);
+    }
+    scene.hub.start();
+    let api = scene.hub.api();
+    let load = scene.load(50, 5, 1);
+    scene.subscribe(&load.tenant_names());
+    let manifest = load.run(scene.folder());
+    let detail = || api.readyz().unwrap().1["checks"]["kafka"]["detail"].as_str().unwrap_or_default().to_owned();
+    let refused = || detail().starts_with("the brokers refuse us: authentication");
+    until_true("it says why", Duration::from_secs(30), refused);
+    assert_eq!(api.done("GET", "/admin/ingest", None, None)["source"], "refused");
+    let notice = until("a notice", Duration::from_secs(30), || api.list("/admin/notices").pop());
+    assert_eq!((&notice["kind"], &notice["subject"]), (&json!("kafka_refused"), &json!("brokers")), "{notice}");
+    assert!(!format!("{notice}{}", detail()).contains("canary"));
+    produce(&["scram-user", &user, "right-canary", "--bits", "512"], "");
+    // Its sessions end after three seconds each.
+    until_true("it reads", Duration::from_secs(10), || scene.receiver.count() == manifest.committed.len());
+    until_true("it is ready", Duration::from_secs(10), || api.readyz().unwrap().1["status"] == "ready");
+    scene.settled();
+    scene.each_once(&manifest, "once the credentials are right");
     scene.nothing_was_lost();
 }
 
@@ -108,6 +145,8 @@ fn a_hanging_transaction_is_told() {
     assert!(check["detail"].as_str().unwrap().starts_with(&format!("{topic}/0: hanging_transaction at 20")), "{ready}");
     let hanging = || api.metric("streaming_hub_kafka_hanging_transactions");
     until_true("the metric counts it", Duration::from_secs(10), || hanging() == 1.0);
+    let notice = until("a notice", Duration::from_secs(30), || api.list("/admin/notices").pop());
+    assert_eq!((&notice["kind"], &notice["subject"]), (&json!("hanging_transaction"), &json!(format!("{topic}/0"))));
     transaction("abort", "");
     scene.delivered(first.committed.len() + second.committed.len());
     until_true("it is over", Duration::from_secs(10), || hanging() == 0.0 && state() == "reading");

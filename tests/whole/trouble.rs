@@ -188,6 +188,29 @@ fn sorted(mut events: Vec<u128>) -> Vec<u128> {
     events
 }
 
+// C2.8
+#[test]
+fn a_topic_whose_records_name_no_tenant_makes_a_notice() {
+    let _alone = alone();
+    let scene = Scene::new(&["lender", "midaz"], 1, &[]);
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/records.jsonl")).unwrap();
+    let mut lines = String::new();
+    for mut case in text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+        if case["reason"] == "missing_tenant" {
+            case["topic"] = json!(scene.topics[0]);
+            lines += &format!("{case}\n");
+        }
+    }
+    assert!(!lines.is_empty());
+    produce(&["records", "-"], &lines);
+    let api = scene.hub.api();
+    let notices = || api.list("/admin/notices");
+    until_true("a notice of it", Duration::from_secs(60), || !notices().is_empty());
+    let [notice] = notices().try_into().unwrap();
+    assert_eq!((&notice["kind"], &notice["subject"]), (&json!("topic_without_tenant"), &json!(scene.topics[0])));
+    assert_eq!(api.metric("streaming_hub_notices_total") as u64, 1);
+}
+
 // C2.7
 #[test]
 fn malformed_records_are_visible_in_poison() {

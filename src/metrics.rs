@@ -6,6 +6,7 @@
 use crate::engine::Counts;
 use crate::engine::command::HubState;
 use crate::model::job::Outcome;
+use crate::time::HubTime;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -56,6 +57,7 @@ pub struct Metrics {
     breaker_open_age: Seconds,
     switched_off: Gauge,
     oldest_waiting: Seconds,
+    oldest_unfinished: Seconds,
     store_bytes: Gauge,
     store_suspended: Gauge,
     attempt_duration: Histogram,
@@ -98,6 +100,7 @@ impl Metrics {
             breaker_open_age: Seconds::default(),
             switched_off: Gauge::default(),
             oldest_waiting: Seconds::default(),
+            oldest_unfinished: Seconds::default(),
             store_bytes: Gauge::default(),
             store_suspended: Gauge::default(),
             attempt_duration: Histogram::new(ATTEMPT_SECONDS),
@@ -146,6 +149,8 @@ impl Metrics {
         all.register("subscriptions_switched_off", help, self.switched_off.clone());
         let help = "Age of the oldest unfinished event of a live lane that nothing blocks";
         all.register("oldest_waiting_age_seconds", help, self.oldest_waiting.clone());
+        let help = "Age of the oldest unfinished event of any lane, on hold or switched off too";
+        all.register("oldest_unfinished_age_seconds", help, self.oldest_unfinished.clone());
         all.register("store_bytes", "Allocated bytes of the store file", self.store_bytes.clone());
         all.register("store_suspended", "1 while the store takes no writes", self.store_suspended.clone());
         all.register("attempt_duration_seconds", "Duration of attempts", self.attempt_duration.clone());
@@ -275,8 +280,11 @@ impl Metrics {
         self.breaker_open_age.set(Duration::from_millis(open_ms).as_secs_f64());
         self.switched_off.set(shown(hub.switched_off));
         self.store_bytes.set(shown(hub.store_bytes));
-        let age_ms = hub.oldest_waiting.map_or(0, |stored| hub.now.since_ms(stored));
-        self.oldest_waiting.set(Duration::from_millis(age_ms).as_secs_f64());
+        let age = |stored: Option<HubTime>| {
+            Duration::from_millis(stored.map_or(0, |stored| hub.now.since_ms(stored))).as_secs_f64()
+        };
+        self.oldest_waiting.set(age(hub.oldest_waiting));
+        self.oldest_unfinished.set(age(hub.oldest_unfinished));
     }
 
     /// Everything in the OpenMetrics text format.
@@ -315,7 +323,7 @@ mod tests {
     use crate::model::job::DeadReason;
     use crate::model::notice::{Notice, NoticeKind};
     use crate::model::record::Reason;
-    use crate::time::{HubTime, Timestamp};
+    use crate::time::Timestamp;
 
     fn attempt(error: Option<ErrorClass>) -> AttemptRecord {
         let delivery = DeliveryId([1; 16]);
@@ -349,7 +357,9 @@ mod tests {
         metrics.kafka_hanging(2);
         let oldest_waiting = Some(HubTime(1_000));
         let (breaker_open_since, now) = (Some(HubTime(3_000)), HubTime(3_500));
-        let hub = HubState { unfinished: 5, in_memory: 4, oldest_waiting, now, ..HubState::default() };
+        let oldest_unfinished = Some(HubTime(500));
+        let hub =
+            HubState { unfinished: 5, in_memory: 4, oldest_waiting, oldest_unfinished, now, ..HubState::default() };
         metrics.hub(&HubState { breaker_open_since, switched_off: 2, ..hub });
         let text = metrics.text();
         for line in [
@@ -375,6 +385,7 @@ mod tests {
             "streaming_hub_unfinished_jobs 5",
             "streaming_hub_jobs_in_memory 4",
             "streaming_hub_oldest_waiting_age_seconds 2.5",
+            "streaming_hub_oldest_unfinished_age_seconds 3.0",
             "streaming_hub_attempt_duration_seconds_count 2",
             "streaming_hub_commit_commands_sum 12.0",
         ] {

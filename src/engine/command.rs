@@ -367,6 +367,8 @@ pub struct HubState {
     pub switched_off: u64,
     /// Hub time at which the oldest unfinished event of a live, unblocked lane was stored.
     pub oldest_waiting: Option<HubTime>,
+    /// When the oldest unfinished event of any lane was stored, those on hold, switched off or behind a breaker too.
+    pub oldest_unfinished: Option<HubTime>,
     /// The hub's time of this reading.
     pub now: HubTime,
     /// Allocated bytes of the store file.

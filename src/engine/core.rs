@@ -236,12 +236,16 @@ impl Core {
     }
 
     pub(super) fn hub_state(&self, txn: &mut Txn<'_>, now: HubTime) -> Result<HubState, StoreError> {
-        let open = |(_, lane): &(SubNo, &super::lane::Lane)| lane.live && lane.hold_until <= now;
-        let oldest = self.lanes.iter().filter(open).filter_map(|(_, lane)| lane.oldest()).min();
-        let oldest_waiting = match oldest {
-            Some(log) => txn.stored_at(log)?,
-            None => None,
-        };
+        let (mut waiting, mut unfinished) = (None, None);
+        for (_, lane) in self.lanes.iter() {
+            let Some(log) = lane.oldest() else { continue };
+            unfinished = Some(unfinished.map_or(log, |oldest: LogNo| oldest.min(log)));
+            if lane.live && lane.hold_until <= now {
+                waiting = Some(waiting.map_or(log, |oldest: LogNo| oldest.min(log)));
+            }
+        }
+        let mut stored_at = |log: Option<LogNo>| log.map_or(Ok(None), |log| txn.stored_at(log));
+        let (oldest_waiting, oldest_unfinished) = (stored_at(waiting)?, stored_at(unfinished)?);
         Ok(HubState {
             unfinished: self.lanes.pending() as u64 + u64::from(self.lanes.open()),
             in_flight: u64::from(self.lanes.open()),
@@ -251,6 +255,7 @@ impl Core {
             breaker_open_since: self.lanes.breaker_open_since(),
             switched_off: self.health.switched_off(),
             oldest_waiting,
+            oldest_unfinished,
             now,
             store_bytes: 0,
         })

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use streaming_hub::engine::board::Board;
 use streaming_hub::engine::command::*;
-use streaming_hub::engine::{Batch, Engine, EngineSettings};
+use streaming_hub::engine::{Batch, Engine, EngineSettings, ReplayPace};
 use streaming_hub::entropy::Entropy;
 use streaming_hub::model::attempt::AttemptRecord;
 use streaming_hub::model::event::Event;
@@ -62,6 +62,7 @@ impl World {
             poison_retention_ms: 1 << 40,
             only_tenant: None,
             recent_bytes: 16 << 20,
+            replay: ReplayPace::default(),
             planted: None,
         };
         let now = 1_700_000_000_000;

@@ -15,7 +15,7 @@
 //!  | engine/admit   dedup > seq > inbox > rules/matching > jobs > position (one txn) |  |
 //!  | engine/claim   heads of lanes and due retries, up to the free slots ------------|--+ dispatch/pool  (no async: step(now))
 //!  | engine/settle  claim check, rules/{outcome,backoff,breaker,autodisable} > job <--|--- outcome
-//!  | engine/manage  subscriptions, keys, redrive     engine/sweep  bulk deletes       |
+//!  | engine/manage  subscriptions, keys    engine/{replay,dead,sweep}  bulk work      |
 //!  +---------------------------------------------------------------------------------+
 //!                                 | typed verbs
 //!                            store/{txn,view}  ->  one redb file

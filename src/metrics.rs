@@ -34,6 +34,7 @@ pub struct Metrics {
     dedup_conflicts: Counter,
     events: Counter,
     jobs: Counter,
+    sent_again: Counter,
     attempts: Codes<2>,
     deliveries: Counter,
     dead_letters: Codes<1>,
@@ -77,6 +78,7 @@ impl Metrics {
             dedup_conflicts: Counter::default(),
             events: Counter::default(),
             jobs: Counter::default(),
+            sent_again: Counter::default(),
             attempts: Family::default(),
             deliveries: Counter::default(),
             dead_letters: Family::default(),
@@ -120,6 +122,8 @@ impl Metrics {
         all.register("dedup_conflicts", "Records known already with another body", self.dedup_conflicts.clone());
         all.register("events_accepted", "Events stored", self.events.clone());
         all.register("jobs_made", "Jobs made for stored events", self.jobs.clone());
+        let help = "Jobs that replays and bulk redrives made, or made due";
+        all.register("jobs_sent_again", help, self.sent_again.clone());
         all.register("attempts", "Attempts by outcome and error class", self.attempts.clone());
         all.register("deliveries", "Events delivered", self.deliveries.clone());
         all.register("dead_letters", "Jobs that ended undelivered, by reason", self.dead_letters.clone());
@@ -183,6 +187,7 @@ impl Metrics {
         self.dedup_drops.inc_by(counts.duplicates);
         self.dedup_conflicts.inc_by(counts.dedup_conflicts);
         self.jobs.inc_by(counts.jobs);
+        self.sent_again.inc_by(counts.sent_again);
         self.deliveries.inc_by(counts.delivered);
         self.gaps.inc_by(counts.gaps);
         for waited_ms in &counts.first_waits_ms {

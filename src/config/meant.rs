@@ -6,7 +6,7 @@ use super::reader::{Reader, days, secs};
 use super::settings::*;
 use super::typed::{Surroundings, Typed};
 use super::{kafka, table, value};
-use crate::engine::EngineSettings;
+use crate::engine::{EngineSettings, ReplayPace};
 use crate::model::limits;
 use crate::net::tls::Roots;
 use crate::rules::address::{AddressPolicy, AllowRule, parse_sink_allow};
@@ -248,6 +248,7 @@ fn engine(read: &mut Reader<'_>, dispatch: Option<DispatchSettings>) -> Option<E
         poison_retention_ms: millis(poison_retention?),
         only_tenant: None,
         recent_bytes: limits::RECENT_BODY_BYTES,
+        replay: ReplayPace::default(),
         #[cfg(feature = "planted-bugs")]
         planted: None,
     })

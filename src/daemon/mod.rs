@@ -335,6 +335,7 @@ impl Running {
             Managed::Subscription { .. }
             | Managed::Deleted
             | Managed::Redriven(_)
+            | Managed::Replay(_)
             | Managed::ApiKey(_)
             | Managed::Done
             | Managed::Breakers(_)

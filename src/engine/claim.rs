@@ -31,6 +31,7 @@ impl Core {
             let Some(job) = txn.job(key)? else {
                 // The row went with something that did not know of this lane; nothing is left to attempt.
                 self.lanes.count_closed(next.sub, None);
+                self.lanes.tried(next.sub, next.log);
                 self.end_alone(key, now);
                 self.lanes.look(next.sub, now);
                 continue;

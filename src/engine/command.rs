@@ -8,10 +8,11 @@ use crate::model::attempt::ErrorClass;
 use crate::model::event::Event;
 use crate::model::gap::Gap;
 pub use crate::model::idempotency::IdempotencyRow;
-use crate::model::ids::{KeyId, LogNo, Seq, SubNo, SubscriptionId, TenantNo};
+use crate::model::ids::{KeyId, LogNo, ReplayId, Seq, SubNo, SubscriptionId, TenantNo};
 use crate::model::notice::Notice;
 use crate::model::record::PoisonRecord;
-use crate::model::subscription::{DisabledReason, Enabled, Sealed, Skipped, Spec, Subscription};
+use crate::model::replay::{DeadFilter, Replay};
+use crate::model::subscription::{DisabledReason, Enabled, EventPattern, Sealed, Skipped, Spec, Subscription};
 use crate::rules::autodisable::Health;
 use crate::time::{HubTime, Timestamp};
 use std::sync::Arc;
@@ -131,6 +132,35 @@ pub enum Action {
     },
     /// Sends dead letters again with a new curve (C6.5); those that are gone are passed over.
     Redrive(Vec<(SubNo, LogNo)>),
+    /// Ends one dead letter (C6.5); one that is gone is [`Refusal::NotFound`].
+    DeadLetter {
+        /// Whose.
+        sub: SubNo,
+        /// Of which event.
+        log: LogNo,
+        /// How.
+        end: LetterEnd,
+    },
+    /// Begins a replay, or bulk work on dead letters (C6.5, C6.6): it is worked on in chunks from here on.
+    StartReplay {
+        /// Its tenant.
+        tenant: Arc<str>,
+        /// Of which subscription.
+        id: SubscriptionId,
+        /// The revision that the subscription must have.
+        if_revision: Option<u64>,
+        /// What to do.
+        replay: Box<NewReplay>,
+    },
+    /// Ends bulk work before its end. The jobs that it made stay; one that has ended stays as it is.
+    CancelReplay {
+        /// Its tenant.
+        tenant: Arc<str>,
+        /// Of which subscription.
+        id: SubscriptionId,
+        /// Which.
+        replay: ReplayId,
+    },
     /// Stores a new API key.
     CreateApiKey(Box<ApiKey>),
     /// Revokes one.
@@ -176,6 +206,65 @@ pub struct NewSubscription {
     pub secret: Sealed,
     /// Wall time.
     pub at: Timestamp,
+}
+
+/// How a dead letter is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LetterEnd {
+    /// It becomes a job with a new curve.
+    Redrive,
+    /// It is removed.
+    Purge,
+}
+
+/// Bulk work to be begun.
+#[derive(Debug)]
+pub struct NewReplay {
+    /// Its id, made by the caller.
+    pub id: ReplayId,
+    /// What it goes through.
+    pub through: Through,
+    /// Only these event types; empty: all.
+    pub only: Vec<EventPattern>,
+    /// How many the caller has counted, to be shown.
+    pub count: u64,
+    /// There were more.
+    pub at_least: bool,
+}
+
+/// What bulk work is to go through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Through {
+    /// The events from one seq to another, as far as there are.
+    Events {
+        /// The first.
+        from: Seq,
+        /// The last.
+        to: Seq,
+    },
+    /// What the subscription skipped and no replay has taken up since, up to that seq (C8.5).
+    Skipped {
+        /// The last seq that the caller has counted.
+        upto: Seq,
+    },
+    /// Its dead letters of now.
+    DeadLetters {
+        /// What becomes of them.
+        end: DeadEnd,
+        /// Which of them.
+        which: DeadFilter,
+    },
+}
+
+/// What is to become of many dead letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeadEnd {
+    /// Sent again, and gone with the success (C6.6).
+    Replay,
+    /// Sent again with a new curve, and gone at once (C6.5).
+    Redrive,
+    /// Removed.
+    Purge,
 }
 
 /// One change of a subscription.
@@ -232,6 +321,8 @@ pub enum Managed {
     Deleted,
     /// So many were sent again.
     Redriven(u64),
+    /// Bulk work as it is now.
+    Replay(Box<Replay>),
     /// The key as it is now.
     ApiKey(Box<ApiKey>),
     /// Done, nothing to show.

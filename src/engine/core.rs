@@ -11,8 +11,9 @@ use crate::engine::board::Board;
 use crate::entropy::Entropy;
 use crate::model::api_key::ApiKey;
 use crate::model::event::Event;
-use crate::model::ids::{ClaimNo, Generation, LogNo, Seq, SubNo, SubscriptionId, TenantNo};
+use crate::model::ids::{ClaimNo, Generation, LogNo, ReplayId, Seq, SubNo, SubscriptionId, TenantNo};
 use crate::model::job::{JobKey, Outcome, Settle};
+use crate::model::replay::Replay;
 use crate::model::subscription::{DeliveryOrder, Subscription};
 use crate::store::StoreError;
 use crate::store::rows::{FillRow, HubRow, TenantRow};
@@ -35,6 +36,8 @@ pub(super) struct Core {
     /// Claims whose attempts are with the pool.
     pub(super) open: OpenClaims,
     pub(super) fills: BTreeMap<SubNo, FillRow>,
+    /// Replays and other bulk work under way.
+    pub(super) replays: BTreeMap<(SubNo, ReplayId), Replay>,
     pub(super) doomed: VecDeque<Doomed>,
     pub(super) recent: Recent,
     pub(super) health: HealthBook,
@@ -109,6 +112,7 @@ impl Core {
             lanes,
             open: OpenClaims::default(),
             fills: BTreeMap::new(),
+            replays: BTreeMap::new(),
             doomed: VecDeque::new(),
             recent,
             health: HealthBook::default(),
@@ -153,7 +157,7 @@ impl Core {
         for admit in std::mem::take(&mut batch.admits) {
             applied.admits.push(self.admit(txn, now, wall, admit, &mut applied.counts)?);
         }
-        applied.more = self.bulk(txn, now)? || more_to_judge;
+        applied.more = self.bulk(txn, now, &mut applied.counts)? || more_to_judge;
         if self.claiming {
             applied.more |= self.claim(txn, now, &mut applied.claims, &mut applied.counts)?;
             applied.more |= self.lanes.refill_from().is_some();
@@ -172,15 +176,16 @@ impl Core {
         Ok(applied)
     }
 
-    fn bulk(&mut self, txn: &mut Txn<'_>, now: HubTime) -> Result<bool, StoreError> {
+    fn bulk(&mut self, txn: &mut Txn<'_>, now: HubTime, counts: &mut Counts) -> Result<bool, StoreError> {
         self.fill_some(txn, now)?;
+        self.replay_some(txn, now, counts)?;
         if self.claiming {
             self.refill_some(txn, now)?;
         }
         self.bury_some(txn)?;
         self.sweep(txn, now)?;
-        // A fill that has to wait is looked at with whatever is settled: asking for another turn would only turn in circles.
-        Ok(self.next_fill().is_some() || !self.doomed.is_empty())
+        // What has to wait is looked at with whatever is settled: asking for another turn would only turn in circles.
+        Ok(self.next_fill().is_some() || self.next_replay().is_some() || !self.doomed.is_empty())
     }
 
     pub(super) fn stop_claiming(&mut self) {

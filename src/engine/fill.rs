@@ -7,13 +7,15 @@
 use super::admit::new_job;
 use super::core::Core;
 use super::lane::Lane;
+use super::wanted;
 use crate::model::ids::{Seq, SubNo};
 use crate::model::job::{Cause, JobKey};
 use crate::model::limits::BULK_ROWS_PER_COMMIT;
-use crate::model::subscription::{EventPattern, StartFrom, Subscription};
+use crate::model::replay::Filter;
+use crate::model::subscription::{StartFrom, Subscription};
 use crate::rules::matching;
 use crate::store::StoreError;
-use crate::store::rows::{FillFilter, FillRow, IndexRow, hash};
+use crate::store::rows::{FillRow, IndexRow};
 use crate::store::txn::Txn;
 use crate::time::{HubTime, Timestamp};
 
@@ -34,12 +36,7 @@ impl Core {
             StartFrom::Time(at) => self.first_stored_at(txn, subscription, at)?,
         };
         let Some(next) = first.filter(|first| *first <= last) else { return Ok(()) };
-        let spec = &subscription.spec;
-        let filter = FillFilter {
-            event_types: spec.event_types.clone(),
-            origin: spec.origin.clone(),
-            schema_major: spec.schema_major,
-        };
+        let filter = Filter::of(&subscription.spec);
         let row = FillRow { next, to: last, before_log: self.hub.next_log, filter };
         txn.set_fill(subscription.no, Some(&row))?;
         self.fills.insert(subscription.no, row);
@@ -112,12 +109,13 @@ impl Core {
         txn: &mut Txn<'_>,
         now: HubTime,
         sub: SubNo,
-        filter: &FillFilter,
+        filter: &Filter,
         seq: Seq,
         index: IndexRow,
     ) -> Result<(), StoreError> {
         let key = JobKey { log: index.log, sub };
-        if !may_match(filter, &index) || txn.job(key)?.is_some() {
+        // A replay may have been there before: an event that is under way, or has died of it, is not begun once more.
+        if !wanted::may_be(filter, &index) || txn.job(key)?.is_some() || txn.dead(sub, index.log)?.is_some() {
             return Ok(());
         }
         // The hashes only suggest it; the words decide.
@@ -143,15 +141,4 @@ impl Core {
         }
         Ok(())
     }
-}
-
-fn may_match(filter: &FillFilter, index: &IndexRow) -> bool {
-    filter.schema_major.is_none_or(|major| major == index.schema_major)
-        && filter.origin.as_ref().is_none_or(|origin| hash(origin) == index.source)
-        && filter.event_types.iter().any(|pattern| match pattern {
-            EventPattern::Exact(resource, event) => hash(resource) == index.resource && hash(event) == index.event,
-            EventPattern::Resource(resource) => hash(resource) == index.resource,
-            EventPattern::Event(event) => hash(event) == index.event,
-            EventPattern::All => true,
-        })
 }

@@ -1,6 +1,7 @@
 //! One subscription's waiting jobs, in order, and what keeps them waiting.
 //!
-//! Invariant: a job that is waiting stands in exactly one of `queue`, `rest`, `fill`, `retries` and `due`; a claimed one in none of them.
+//! Invariant: a job that is waiting stands in exactly one of `queue`, `rest`, `fill`, `retries`, `due` and `again`; a claimed one in none of
+//! them.
 
 use super::lanes::{DestNo, Rest};
 use super::ring::Pace;
@@ -32,12 +33,17 @@ pub(super) struct Lane {
     pub(super) rest: Option<Rest>,
     /// Jobs that wait for their time.
     pub(super) retries: BTreeSet<(HubTime, LogNo)>,
-    /// Jobs whose time has come; the lower seq first.
+    /// Matched jobs whose time has come; the lower seq first.
     pub(super) due: BTreeSet<LogNo>,
-    /// Waiting suspects that run alone, and before all else of the lane (C5.6). They stand in `due` too.
+    /// Redriven and replayed jobs whose time has come: they hold no strict lane, and no long replay of older events keeps the retries of
+    /// newer ones waiting (C5.4).
+    pub(super) again: BTreeSet<LogNo>,
+    /// Waiting suspects that run alone, and before all else of the lane (C5.6). They stand in `due` or `again` too.
     pub(super) suspects: BTreeSet<LogNo>,
-    /// Those in `retries` and `due` that were redriven or replayed: they hold no strict lane (C5.4).
+    /// Those in `retries` that were redriven or replayed.
     pub(super) redriven: BTreeSet<LogNo>,
+    /// Redriven and replayed jobs that have not failed yet, claimed ones included: bulk work waits while there are many.
+    pub(super) untried: BTreeSet<LogNo>,
     /// Older events are still being filled in (C4.8): these come first, and the queue waits until there are no more.
     pub(super) fill: Option<VecDeque<LogNo>>,
     /// It has more failed jobs than its share of the memory: no first attempts until it has fewer.
@@ -49,8 +55,8 @@ pub(super) struct Lane {
     pub(super) bucket: Option<Bucket>,
     /// How its attempts go (C5.5).
     pub(super) pace: Pace,
-    /// Due retries and the lane's head take turns (C5.4).
-    pub(super) retry_next: bool,
+    /// Whose turn it was last (C5.4).
+    pub(super) last: Turn,
     /// Stands in a ring.
     pub(super) in_ring: bool,
     /// The earliest timer that is set for it.
@@ -114,8 +120,10 @@ impl Lane {
             rest: None,
             retries: BTreeSet::new(),
             due: BTreeSet::new(),
+            again: BTreeSet::new(),
             suspects: BTreeSet::new(),
             redriven: BTreeSet::new(),
+            untried: BTreeSet::new(),
             fill: None,
             crowded: false,
             open: 0,
@@ -123,7 +131,7 @@ impl Lane {
             not_before: HubTime(0),
             bucket: None,
             pace: Pace::Unknown,
-            retry_next: false,
+            last: Turn::Again,
             in_ring: false,
             timer: None,
         }
@@ -133,13 +141,19 @@ impl Lane {
     pub(super) fn waiting(&self) -> usize {
         let filled = self.fill.as_ref().map_or(0, VecDeque::len);
         let rest = self.rest.map_or(0, |rest| rest.jobs);
-        self.queue.len() + rest + self.retries.len() + self.due.len() + filled
+        self.queue.len() + rest + self.timed() + filled
     }
 
-    /// Its oldest waiting job, by log number; of one that is not in memory, a number that is not above it.
+    /// Of these, those that wait for another attempt, or were sent again.
+    pub(super) fn timed(&self) -> usize {
+        self.retries.len() + self.due.len() + self.again.len()
+    }
+
+    /// Its oldest waiting job, by log number; of one that is not in memory, a number that is not above it. What was redriven or replayed
+    /// is left out: its event's age is no delay.
     pub(super) fn oldest(&self) -> Option<LogNo> {
         let filled = self.fill.as_ref().and_then(|fill| fill.front()).copied();
-        let retry = self.retries.iter().map(|(_, log)| *log).min();
+        let retry = self.retries.iter().map(|(_, log)| *log).filter(|log| !self.redriven.contains(log)).min();
         let rest = self.rest.map(|rest| rest.from);
         [self.queue.front().copied(), rest, self.due.first().copied(), retry, filled].into_iter().flatten().min()
     }
@@ -161,27 +175,43 @@ impl Lane {
 
     /// Matched jobs that wait for another attempt.
     pub(super) fn failed(&self) -> usize {
-        self.retries.len() + self.due.len() - self.redriven.len()
+        self.retries.len() - self.redriven.len() + self.due.len()
     }
 
     /// Puts a job among those whose time has come.
     pub(super) fn push_due(&mut self, log: LogNo, cause: Cause) {
-        self.due.insert(log);
-        self.note_cause(log, cause);
+        match cause {
+            Cause::Match => self.due.insert(log),
+            Cause::Redrive | Cause::Replay => self.again.insert(log),
+        };
     }
 
     /// Puts a job where it waits for its time.
     pub(super) fn push_retry(&mut self, log: LogNo, due: HubTime, cause: Cause) {
         self.retries.insert((due, log));
-        self.note_cause(log, cause);
-    }
-
-    fn note_cause(&mut self, log: LogNo, cause: Cause) {
         match cause {
             Cause::Match => {}
             Cause::Redrive | Cause::Replay => {
                 self.redriven.insert(log);
             }
+        }
+    }
+
+    /// Lets a job that waits for its time wait no longer.
+    pub(super) fn hurry(&mut self, log: LogNo, due: HubTime) {
+        // One that was put off too far was brought nearer when it was read in (C13.8): it stands elsewhere.
+        let stands = Some((due, log)).filter(|at| self.retries.contains(at));
+        if let Some(at) = stands.or_else(|| self.retries.iter().find(|(_, other)| *other == log).copied()) {
+            self.retries.remove(&at);
+            self.come(log);
+        }
+    }
+
+    fn come(&mut self, log: LogNo) {
+        if self.redriven.remove(&log) {
+            self.again.insert(log);
+        } else {
+            self.due.insert(log);
         }
     }
 
@@ -196,7 +226,7 @@ impl Lane {
             && at <= now
         {
             self.retries.pop_first();
-            self.due.insert(log);
+            self.come(log);
         }
         if !self.live || self.open >= self.in_flight_max {
             return Readiness::Blocked;
@@ -205,7 +235,8 @@ impl Lane {
             return Readiness::Blocked;
         }
         let head = if self.has_head() { self.not_before } else { NEVER };
-        let retry = if self.due.is_empty() { self.retries.first().map_or(NEVER, |(at, _)| *at) } else { HubTime(0) };
+        let none_due = self.due.is_empty() && self.again.is_empty();
+        let retry = if none_due { self.retries.first().map_or(NEVER, |(at, _)| *at) } else { HubTime(0) };
         let at = head.min(retry).max(self.hold_until).max(breaker_until);
         if at == NEVER {
             return Readiness::Blocked;
@@ -225,26 +256,50 @@ impl Lane {
     pub(super) fn pick(&mut self) -> Option<(LogNo, Taken, bool)> {
         if let Some(log) = self.suspects.pop_first() {
             self.due.remove(&log);
-            self.redriven.remove(&log);
+            self.again.remove(&log);
             return Some((log, Taken::Due, true));
         }
-        let has_head = self.has_head();
-        let take_due = !self.due.is_empty() && (self.retry_next || !has_head);
-        self.retry_next = !take_due;
-        if take_due {
-            let log = self.due.pop_first()?;
-            self.redriven.remove(&log);
-            Some((log, Taken::Due, false))
-        } else if has_head {
-            let heads = self.heads();
-            let log = heads.pop_front()?;
-            if heads.is_empty() {
-                // A backlog that has ended gives its memory back.
-                heads.shrink_to(LANE_HEAD_JOBS);
+        let (turn, (log, from)) =
+            self.last.others_first().into_iter().find_map(|turn| Some((turn, self.take(turn)?)))?;
+        self.last = turn;
+        Some((log, from, false))
+    }
+
+    fn take(&mut self, turn: Turn) -> Option<(LogNo, Taken)> {
+        match turn {
+            Turn::Head if self.has_head() => {
+                let heads = self.heads();
+                let log = heads.pop_front()?;
+                if heads.is_empty() {
+                    // A backlog that has ended gives its memory back.
+                    heads.shrink_to(LANE_HEAD_JOBS);
+                }
+                Some((log, Taken::Head))
             }
-            Some((log, Taken::Head, false))
-        } else {
-            None
+            Turn::Head => None,
+            Turn::Retry => self.due.pop_first().map(|log| (log, Taken::Due)),
+            Turn::Again => self.again.pop_first().map(|log| (log, Taken::Due)),
+        }
+    }
+}
+
+/// Who takes turns in a lane (C5.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// The lane's head.
+    Head,
+    /// A due retry.
+    Retry,
+    /// A redriven or replayed job.
+    Again,
+}
+
+impl Turn {
+    fn others_first(self) -> [Turn; 3] {
+        match self {
+            Turn::Head => [Turn::Retry, Turn::Again, Turn::Head],
+            Turn::Retry => [Turn::Again, Turn::Head, Turn::Retry],
+            Turn::Again => [Turn::Head, Turn::Retry, Turn::Again],
         }
     }
 }

@@ -112,7 +112,7 @@ impl Lanes {
         let lane = self.lanes.remove(&sub)?;
         self.dests[lane.dest.0 as usize].lanes.remove(&sub);
         self.queued -= lane.queue.len() + lane.fill.as_ref().map_or(0, VecDeque::len);
-        self.retrying -= lane.retries.len() + lane.due.len();
+        self.retrying -= lane.timed();
         self.resting -= lane.rest.map_or(0, |rest| rest.jobs);
         self.with_rest.remove(&sub);
         self.short.remove(&sub);
@@ -133,6 +133,11 @@ impl Lanes {
     /// Whether there is no room for more jobs that wait for another attempt.
     pub(super) fn is_full_of_retries(&self) -> bool {
         self.retrying >= self.max
+    }
+
+    /// Whether half of that room is taken: bulk work waits, and leaves the rest to failures.
+    pub(super) fn is_half_full_of_retries(&self) -> bool {
+        self.retrying >= (self.max / 2).max(1)
     }
 
     /// Jobs claimed.
@@ -206,6 +211,22 @@ impl Lanes {
         if let Some(lane) = self.lanes.get_mut(&sub) {
             lane.push_retry(log, due, cause);
             self.retrying += 1;
+        }
+    }
+
+    /// Puts a redriven or replayed job among those whose time has come.
+    pub(super) fn push_again(&mut self, sub: SubNo, log: LogNo, cause: Cause) {
+        if let Some(lane) = self.lanes.get_mut(&sub) {
+            lane.push_due(log, cause);
+            lane.untried.insert(log);
+            self.retrying += 1;
+        }
+    }
+
+    /// A job failed or ended: bulk work no longer waits for it.
+    pub(super) fn tried(&mut self, sub: SubNo, log: LogNo) {
+        if let Some(lane) = self.lanes.get_mut(&sub) {
+            lane.untried.remove(&log);
         }
     }
 

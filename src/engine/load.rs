@@ -98,6 +98,8 @@ impl Core {
                 lane.fill.get_or_insert_default();
             }
         }
+        let running = txn.replays_running()?.into_iter().filter(|replay| self.subs.contains_key(&replay.sub));
+        self.replays = running.map(|replay| ((replay.sub, replay.id), replay)).collect();
         self.doomed =
             txn.tombstones()?.into_iter().map(|(sub, ())| Doomed { sub, logs: Vec::new(), from: None }).collect();
         Ok(())
@@ -216,6 +218,12 @@ impl Core {
         let mut orphans: BTreeMap<SubNo, LogNo> = BTreeMap::new();
         let (lanes, fills) = (&mut self.lanes, &self.fills);
         txn.each_job(|key, job| {
+            if job.cause != Cause::Match
+                && job.steps_used == 0
+                && let Some(lane) = lanes.get_mut(key.sub)
+            {
+                lane.untried.insert(key.log);
+            }
             if lanes.get(key.sub).is_none() {
                 orphans.entry(key.sub).or_insert(key.log);
             } else if !claimed.contains(&key) {

@@ -1,12 +1,12 @@
 //! Changes of the hub's own objects: checked first, written after, so that a refused one has written nothing.
 
-use super::admit::new_job;
 use super::command::{Action, Change, Manage, Managed, NewSubscription, Refusal};
 use super::core::{Core, Effects};
+use super::skip;
 use crate::model::api_key::ApiKey;
-use crate::model::ids::{Generation, KeyId, LogNo, SubNo, SubscriptionId};
-use crate::model::job::{Cause, JobKey};
-use crate::model::limits::{BULK_ROWS_PER_COMMIT, SUBSCRIPTIONS_PER_TENANT};
+use crate::model::ids::{Generation, KeyId, SubNo, SubscriptionId};
+use crate::model::job::JobKey;
+use crate::model::limits::SUBSCRIPTIONS_PER_TENANT;
 use crate::model::subscription::{
     DisabledReason, Enabled, PreviousSecret, SigningSecrets, Skipped, Subscription, Verification,
 };
@@ -16,7 +16,7 @@ use crate::store::txn::Txn;
 use crate::time::{HubTime, Timestamp};
 use std::sync::Arc;
 
-type Answer = Result<Result<Managed, Refusal>, StoreError>;
+pub(super) type Answer = Result<Result<Managed, Refusal>, StoreError>;
 
 impl Core {
     pub(super) fn manage(&mut self, txn: &mut Txn<'_>, now: HubTime, manage: Manage, effects: &mut Effects) -> Answer {
@@ -33,6 +33,15 @@ impl Core {
                 Err(refusal) => Err(refusal),
             },
             Action::Redrive(which) => self.redrive(txn, now, &which)?,
+            Action::DeadLetter { sub, log, end } => self.end_letter(txn, now, JobKey { log, sub }, end)?,
+            Action::StartReplay { tenant, id, if_revision, replay } => match self.find(&tenant, id, if_revision) {
+                Ok(subscription) => self.start_replay(txn, now, &subscription, *replay, effects)?,
+                Err(refusal) => Err(refusal),
+            },
+            Action::CancelReplay { tenant, id, replay } => match self.find(&tenant, id, None) {
+                Ok(subscription) => self.cancel_replay(txn, now, &subscription, replay)?,
+                Err(refusal) => Err(refusal),
+            },
             Action::CreateApiKey(key) => self.keep_key(txn, *key, effects)?,
             Action::RevokeApiKey { id, at } => self.revoke_key(txn, id, at, effects)?,
             Action::Remember => Ok(Managed::Done),
@@ -194,7 +203,7 @@ impl Core {
     /// Crossing between matched and not matched (C4.2, C8.5): notes from where nothing was matched, and what was passed over.
     pub(super) fn cross(
         &self,
-        _txn: &mut Txn<'_>,
+        txn: &mut Txn<'_>,
         before: &Subscription,
         after: &mut Subscription,
     ) -> Result<Option<Skipped>, StoreError> {
@@ -206,7 +215,9 @@ impl Core {
                 if let Some(from) = after.unmatched_from.take()
                     && from < next
                 {
-                    after.skipped = Some(Skipped { from, to: crate::model::ids::Seq(next.0 - 1) });
+                    let skipped = Skipped { from, to: crate::model::ids::Seq(next.0 - 1) };
+                    skip::note(txn, before, skipped)?;
+                    after.skipped = Some(skipped);
                     return Ok(after.skipped);
                 }
             }
@@ -242,31 +253,6 @@ impl Core {
         effects.show.retain(|shown| shown.no != subscription.no);
         effects.hide.push(subscription);
         Ok(Ok(Managed::Deleted))
-    }
-
-    fn redrive(&mut self, txn: &mut Txn<'_>, now: HubTime, which: &[(SubNo, LogNo)]) -> Answer {
-        if which.len() > BULK_ROWS_PER_COMMIT {
-            return Ok(Err(Refusal::LimitReached("too many dead letters in one command")));
-        }
-        if self.lanes.is_full_of_retries() {
-            return Ok(Err(Refusal::BacklogFull));
-        }
-        let mut redriven = 0;
-        for &(sub, log) in which {
-            if self.lanes.get(sub).is_none() || txn.stored_at(log)?.is_none() {
-                continue;
-            }
-            let Some(letter) = txn.dead(sub, log)? else { continue };
-            txn.remove_dead(sub, log)?;
-            let key = JobKey { log, sub };
-            if txn.job(key)?.is_none() {
-                txn.put_job(key, &new_job(letter.seq, now, Cause::Redrive))?;
-                self.lanes.push_retry(sub, log, now, Cause::Redrive);
-                self.lanes.look(sub, now);
-            }
-            redriven += 1;
-        }
-        Ok(Ok(Managed::Redriven(redriven)))
     }
 
     fn keep_key(&mut self, txn: &mut Txn<'_>, key: ApiKey, effects: &mut Effects) -> Answer {

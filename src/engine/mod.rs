@@ -8,6 +8,8 @@ pub mod board;
 mod claim;
 pub mod command;
 mod core;
+pub mod counting;
+mod dead;
 mod fill;
 mod health;
 mod lane;
@@ -19,13 +21,17 @@ mod notices;
 mod open;
 #[cfg(feature = "planted-bugs")]
 mod planted;
+mod replay;
 mod ring;
 mod seen;
 mod settle;
+pub mod skip;
 mod sweep;
+mod wanted;
 
 use crate::entropy::Entropy;
 use crate::model::job::{Claim, Settle};
+use crate::model::limits::{REPLAY_JOBS_AHEAD, REPLAY_JOBS_PER_COMMIT, REPLAY_ROWS_PER_COMMIT};
 use crate::model::notice::Notice;
 use crate::model::record::Reason;
 use crate::rules::autodisable::AutoDisablePolicy;
@@ -62,9 +68,28 @@ pub struct EngineSettings {
     pub only_tenant: Option<Box<str>>,
     /// Memory for bodies of events just stored, so that their first attempt need not read them again.
     pub recent_bytes: usize,
+    /// How far replays and other bulk work go at a time (C6.6).
+    pub replay: ReplayPace,
     /// Bugs planted by the simulator to show that it would see them.
     #[cfg(feature = "planted-bugs")]
     pub planted: Option<PlantedBug>,
+}
+
+/// How far bulk work goes at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplayPace {
+    /// Jobs made, or dead letters ended, in one commit.
+    pub jobs: usize,
+    /// Events or dead letters looked at in one commit.
+    pub rows: usize,
+    /// Jobs of one subscription that bulk work made and that were not attempted: beyond it waits.
+    pub ahead: usize,
+}
+
+impl Default for ReplayPace {
+    fn default() -> Self {
+        Self { jobs: REPLAY_JOBS_PER_COMMIT, rows: REPLAY_ROWS_PER_COMMIT, ahead: REPLAY_JOBS_AHEAD }
+    }
 }
 
 /// A bug planted on purpose.
@@ -91,6 +116,10 @@ pub enum PlantedBug {
     SpanNotStored,
     /// A clock that is far ahead at a start is believed.
     ClockBelieved,
+    /// How far a replay came is not written down with the jobs it made.
+    ReplayForgetsItsPlace,
+    /// A replay or redrive makes a job anew where one is unfinished.
+    ReplayMakesAnew,
 }
 
 /// Commands to apply in one transaction.
@@ -145,6 +174,8 @@ pub struct Counts {
     pub gaps: u64,
     /// Jobs made.
     pub jobs: u64,
+    /// Jobs that replays and redrives made or made due.
+    pub sent_again: u64,
     /// Jobs delivered.
     pub delivered: u64,
     /// Jobs dead, by reason.

@@ -82,6 +82,7 @@ impl Core {
                 if job.cause == Cause::Replay {
                     txn.remove_dead(sub, log)?;
                 }
+                self.lanes.tried(sub, log);
                 counts.delivered += 1;
             }
             Outcome::Failed { .. } | Outcome::Held { .. } if self.is_of_an_older_destination(sub, open) => {
@@ -95,6 +96,7 @@ impl Core {
             Outcome::Failed { attempt, not_before_ms } => {
                 note_attempt(&mut job, attempt, now);
                 job.steps_used = job.steps_used.saturating_add(1);
+                self.lanes.tried(sub, log);
                 match backoff::next(&self.schedule_of(sub), job.steps_used, self.entropy.next_u64()) {
                     Next::Wait { ms } => {
                         job.due = now.plus_ms(ms.max(not_before_ms.unwrap_or(0).min(HOLD_MAX_MS)));
@@ -158,6 +160,7 @@ impl Core {
         counts: &mut Counts,
     ) -> Result<(), StoreError> {
         txn.remove_job(key)?;
+        self.lanes.tried(key.sub, key.log);
         let Job { seq, steps_used, attempts, .. } = job;
         txn.put_dead(key.sub, key.log, &DeadLetter { seq, reason, died_at: now, steps_used, attempts })?;
         counts.die(reason);

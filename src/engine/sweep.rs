@@ -19,6 +19,7 @@ impl Core {
         txn.bury_subscription(sub)?;
         self.health.forget(sub);
         self.fills.remove(&sub);
+        self.replays.retain(|(of, _), _| *of != sub);
         self.end_probes_of(sub, now);
         let (mut logs, mut from) = (Vec::new(), None);
         let claimed: Vec<_> =
@@ -36,6 +37,7 @@ impl Core {
             logs.extend(lane.fill.iter().flatten());
             logs.extend(&lane.queue);
             logs.extend(&lane.due);
+            logs.extend(&lane.again);
             logs.extend(lane.retries.iter().map(|(_, log)| *log));
             from = lane.rest.map(|rest| rest.from);
         }
@@ -87,6 +89,7 @@ impl Core {
             }
         }
         if doomed.from.is_none() && txn.remove_dead_of(sub, BULK_ROWS_PER_COMMIT)? < BULK_ROWS_PER_COMMIT {
+            txn.remove_replays_of(sub)?;
             txn.remove_tombstone(sub)?;
             self.doomed.pop_front();
         }

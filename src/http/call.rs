@@ -9,8 +9,8 @@ use crate::http::page::Query;
 use crate::http::problem::Problem;
 use crate::http::routes::{Op, Route, Takes};
 use crate::http::{
-    Api, Parts, admin, api_keys, change, create, dead_letters, events, idempotency, ingest, json, operator, running,
-    subscriptions,
+    Api, Parts, admin, api_keys, change, create, dead_letters, events, idempotency, ingest, json, operator, redrive,
+    replays, running, subscriptions,
 };
 use crate::model::ids::SubscriptionId;
 use crate::model::subscription::{Sealed, Subscription};
@@ -35,8 +35,8 @@ pub(crate) struct Call {
     pub(crate) identity: Option<Identity>,
     /// The tenant it is about; empty outside `/v1`.
     pub(crate) tenant: Arc<str>,
-    /// The path's parameter.
-    pub(crate) parameter: Option<String>,
+    /// The path's parameters in their order.
+    pub(crate) parameters: Vec<String>,
     /// The path.
     pub(crate) path: String,
     /// The query.
@@ -70,6 +70,14 @@ impl Call {
             Op::ResumeSubscription => change::resume(&self).await,
             Op::TestSubscription => change::test(&self).await,
             Op::ListDeadLettersOf => dead_letters::list_of(&self).await,
+            Op::GetDeadLetter => redrive::get(&self).await,
+            Op::RedriveDeadLetter => redrive::redrive_one(&self, &mut ticket).await,
+            Op::RedriveDeadLettersOf => redrive::redrive_all(&self, &mut ticket).await,
+            Op::PurgeDeadLetter => redrive::purge_one(&self).await,
+            Op::PurgeDeadLettersOf => redrive::purge_all(&self, &mut ticket).await,
+            Op::StartReplay => replays::start(&self, &mut ticket).await,
+            Op::ListReplays => replays::list(&self).await,
+            Op::CancelReplay => replays::cancel(&self).await,
             Op::GetEvent => events::get(&self).await,
             Op::ListPoison => admin::poison(&self).await,
             Op::ListGaps => admin::gaps(&self).await,
@@ -107,6 +115,12 @@ impl Call {
     pub(crate) fn wall_of(&self, at: HubTime) -> Timestamp {
         let (now, wall) = (self.hub_now(), self.wall());
         Timestamp(wall.0.saturating_add(at.since_ms(now)).saturating_sub(now.since_ms(at)))
+    }
+
+    /// A moment that people name, in hub time: the other way round.
+    pub(crate) fn hub_of(&self, at: Timestamp) -> HubTime {
+        let (now, wall) = (self.hub_now(), self.wall());
+        HubTime(now.0.saturating_add(at.0.saturating_sub(wall.0)).saturating_sub(wall.0.saturating_sub(at.0)))
     }
 
     /// The body as JSON; `{}` where it may be absent and is.
@@ -167,7 +181,12 @@ impl Call {
 
     /// The id in the path; what is no id is nothing there is.
     pub(crate) fn path_id<T: std::str::FromStr>(&self) -> Result<T, Problem> {
-        self.parameter.as_deref().and_then(|text| text.parse().ok()).ok_or_else(Problem::not_found)
+        self.parameters.first().and_then(|text| text.parse().ok()).ok_or_else(Problem::not_found)
+    }
+
+    /// What the path names within that object; what cannot be read is nothing there is.
+    pub(crate) fn path_part<T: std::str::FromStr>(&self) -> Result<T, Problem> {
+        self.parameters.get(1).and_then(|text| text.parse().ok()).ok_or_else(Problem::not_found)
     }
 
     /// The tenant's subscription in the path, as last committed.

@@ -283,6 +283,7 @@ async fn change_at(
         Managed::Subscription { subscription, skipped } => Ok((subscription, skipped)),
         Managed::Deleted
         | Managed::Redriven(_)
+        | Managed::Replay(_)
         | Managed::ApiKey(_)
         | Managed::Done
         | Managed::Lane(_)

@@ -58,9 +58,9 @@ pub(crate) struct DeadLetterShown {
 #[schema(as = Redriven)]
 pub(crate) struct RedrivenShown {
     /// So many were sent again.
-    redriven: u64,
+    pub(crate) redriven: u64,
     /// There are more; ask again.
-    more: bool,
+    pub(crate) more: bool,
 }
 
 /// A subscription's dead letters, newest event first.
@@ -140,7 +140,7 @@ pub(crate) const REASONS: [(&str, DeadReason); 5] = [
 
 /// Who reads a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Audience {
+pub(crate) enum Audience {
     Tenant,
     Operator,
 }
@@ -228,7 +228,7 @@ async fn list_one(
 }
 
 /// Rows with their events; those whose subscription has just been removed are left out.
-async fn show(call: &Call, rows: Vec<DeadRow>, audience: Audience) -> Result<Vec<DeadLetterShown>, Problem> {
+pub(crate) async fn show(call: &Call, rows: Vec<DeadRow>, audience: Audience) -> Result<Vec<DeadLetterShown>, Problem> {
     let logs: Vec<LogNo> = rows.iter().map(|row| row.log).collect();
     let heads = call.read(move |view| logs.into_iter().map(|log| view.head_at(log)).collect::<Result<Vec<_>, _>>());
     let heads = heads.await?;
@@ -286,6 +286,7 @@ async fn send_again(call: &Call, which: Vec<(SubNo, LogNo)>) -> Result<u64, Prob
         Managed::Redriven(count) => Ok(count),
         Managed::Subscription { .. }
         | Managed::Deleted
+        | Managed::Replay(_)
         | Managed::ApiKey(_)
         | Managed::Done
         | Managed::Lane(_)

@@ -25,7 +25,7 @@ pub(crate) struct WithHealth {
 pub(crate) struct Health {
     #[serde(flatten)]
     state: HealthState,
-    /// Age of its oldest waiting event.
+    /// Age of its oldest waiting event; those sent again are left out.
     #[schema(example = "12s")]
     oldest_pending_age: Option<String>,
     /// Its last success since the hub started; null where there was none.

@@ -20,6 +20,7 @@ mod form;
 mod health;
 mod idempotency;
 mod ingest;
+mod inputs;
 mod json;
 mod listen;
 mod negotiate;
@@ -28,6 +29,8 @@ mod operator;
 mod outside;
 mod page;
 mod problem;
+mod redrive;
+mod replays;
 pub mod routes;
 mod running;
 mod shape;
@@ -215,7 +218,7 @@ impl Api {
         operation: &mut &'static str,
     ) -> Result<Answer, Problem> {
         negotiate::check_size(&head.uri, &head.headers)?;
-        let (route, parameter) = self.route(&head.method, &head.uri)?;
+        let (route, parameters) = self.route(&head.method, &head.uri)?;
         *operation = route.op.name();
         let identity = self.identify(route, peer, &head.headers)?;
         let tenant = match (route.access, &identity) {
@@ -234,7 +237,7 @@ impl Api {
             route,
             identity,
             tenant,
-            parameter,
+            parameters,
             path: head.uri.path().to_owned(),
             query: Query::parse(head.uri.query()),
             headers: head.headers.clone(),
@@ -260,9 +263,9 @@ impl Api {
         }
     }
 
-    fn route(&self, method: &Method, uri: &Uri) -> Result<(&'static Route, Option<String>), Problem> {
+    fn route(&self, method: &Method, uri: &Uri) -> Result<(&'static Route, Vec<String>), Problem> {
         match self.router.find(method, uri.path()) {
-            Found::Row(route, parameter) => Ok((route, parameter)),
+            Found::Row(route, parameters) => Ok((route, parameters)),
             Found::OtherMethods(allow) => {
                 let problem = Problem::new(Code::MethodNotAllowed, format!("this path takes {allow}"));
                 Err(match HeaderValue::from_str(&allow) {

@@ -7,7 +7,8 @@ use crate::error::{Code, FieldCode};
 use crate::http::attempt::AttemptShown;
 use crate::http::routes::{Access, Op, ROUTES, Route, Takes, Verb};
 use crate::http::{
-    admin, api_keys, change, create, dead_letters, events, health, ingest, operator, problem, running, shape, spec,
+    admin, api_keys, change, create, dead_letters, events, health, ingest, inputs, operator, problem, replays, running,
+    shape, spec,
 };
 use crate::model::limits::{PAGE_ITEMS, PAGE_ITEMS_DEFAULT};
 use crate::model::notice::NoticeKind;
@@ -163,6 +164,24 @@ fn tell(op: Op, schemas: &mut Schemas) -> Told {
             let query = [page_parameters(), vec![reason_parameter()]].concat();
             Told { query, ..told(200, "A page", Some(page_of(item))) }
         }
+        Op::GetDeadLetter => told(200, "The dead letter", Some(schemas.add::<dead_letters::DeadLetterShown>())),
+        Op::RedriveDeadLetter => told(200, "Sent again", Some(schemas.add::<dead_letters::RedrivenShown>())),
+        Op::PurgeDeadLetter => told(204, "Gone", None),
+        Op::RedriveDeadLettersOf | Op::PurgeDeadLettersOf => {
+            let answer = schemas.add::<replays::BegunShown>();
+            let request = Some(inputs::letters_input());
+            Told { request, problems: vec![409, 412], ..told(202, "How many; listed as a replay", Some(answer)) }
+        }
+        Op::StartReplay => {
+            let answer = schemas.add::<replays::BegunShown>();
+            let request = Some(inputs::replay_input());
+            Told { request, problems: vec![409, 412], ..told(202, "How many", Some(answer)) }
+        }
+        Op::ListReplays => {
+            let item = schemas.add::<replays::ReplayShown>();
+            Told { query: page_parameters(), ..told(200, "A page", Some(page_of(item))) }
+        }
+        Op::CancelReplay => told(204, "Cancelled, or ended before", None),
         Op::GetEvent => {
             schemas.add::<AttemptShown>();
             told(200, "The event", Some(schemas.add::<events::EventShown>()))
@@ -185,7 +204,11 @@ fn tell(op: Op, schemas: &mut Schemas) -> Told {
         }
         Op::RedriveDeadLetters => {
             let answer = schemas.add::<dead_letters::RedrivenShown>();
-            Told { request: Some(redrive_input()), problems: vec![404, 409], ..told(200, "How many", Some(answer)) }
+            Told {
+                request: Some(inputs::redrive_input()),
+                problems: vec![404, 409],
+                ..told(200, "How many", Some(answer))
+            }
         }
         Op::ListNotices => {
             let item = schemas.add::<operator::NoticeShown>();
@@ -211,7 +234,7 @@ fn tell(op: Op, schemas: &mut Schemas) -> Told {
         }
         Op::CreateApiKey => {
             let answer = schemas.add::<api_keys::CreatedKey<'static>>();
-            Told { request: Some(key_input()), problems: vec![409], ..told(201, "Created", Some(answer)) }
+            Told { request: Some(inputs::key_input()), problems: vec![409], ..told(201, "Created", Some(answer)) }
         }
         Op::RevokeApiKey => told(204, "Revoked", None),
         Op::IngestEvent => {
@@ -225,7 +248,7 @@ fn tell(op: Op, schemas: &mut Schemas) -> Told {
 fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let told = tell(route.op, schemas);
     let mut parameters = told.query;
-    if let Some(name) = route.path.split(['{', '}']).nth(1) {
+    for name in route.path.split(['{', '}']).skip(1).step_by(2) {
         parameters.push(json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
     }
     if route.access == Access::Tenant {
@@ -381,37 +404,6 @@ fn sink_input() -> Value {
                 "type": ["object", "null"],
                 "properties": {"certificate_pem": {"type": "string"}, "private_key_pem": {"type": "string", "writeOnly": true}},
             },
-        },
-        "additionalProperties": false,
-    })
-}
-
-fn redrive_input() -> Value {
-    json!({
-        "type": "object",
-        "description": "One dead letter by subscription_id and seq, or all that pass a filter; `all` stands for no filter.",
-        "properties": {
-            "subscription_id": {"type": "string"},
-            "seq": {"type": "integer", "minimum": 1},
-            "tenant_id": {"type": "string"},
-            "reason": {"type": "string", "enum": texts(dead_letters::REASONS.iter().map(|(name, _)| *name))},
-            "all": {"type": "boolean"},
-        },
-        "additionalProperties": false,
-    })
-}
-
-fn key_input() -> Value {
-    json!({
-        "type": "object",
-        "required": ["name", "role"],
-        "properties": {
-            "name": {"type": "string"},
-            "role": {"type": "string", "enum": ["tenant", "operator", "ingest", "viewer"]},
-            "tenant_id": {"type": "string", "description": "Of role `tenant`; a single-tenant hub needs none."},
-            "tenants": {"type": "array", "items": {"type": "string"}, "description": "Of role `ingest`; absent: all."},
-            "sources": {"type": "array", "items": {"type": "string"}, "description": "Of role `ingest`; absent: all."},
-            "expires_at": {"type": "string", "format": "date-time"},
         },
         "additionalProperties": false,
     })

@@ -31,6 +31,8 @@ pub(crate) enum List {
     DeadLetters = 5,
     /// Dead letters of one subscription.
     DeadLettersOf = 6,
+    /// Replays of one subscription.
+    Replays = 7,
     /// Notices.
     Notices = 20,
     /// Breakers that are not closed.

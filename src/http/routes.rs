@@ -141,6 +141,14 @@ ops! {
     ResumeSubscription "resume_subscription" "subscriptions" "Switch a paused subscription on",
     TestSubscription "test_subscription" "subscriptions" "Send a marked test event now and show the attempt",
     ListDeadLettersOf "list_subscription_dead_letters" "dead letters" "A subscription's dead letters, newest event first",
+    GetDeadLetter "get_subscription_dead_letter" "dead letters" "One dead letter with its last attempts",
+    RedriveDeadLetter "redrive_subscription_dead_letter" "dead letters" "Send one dead letter again with a new retry curve",
+    RedriveDeadLettersOf "redrive_subscription_dead_letters" "dead letters" "Send a subscription's dead letters again with a new retry curve",
+    PurgeDeadLetter "purge_subscription_dead_letter" "dead letters" "Remove one dead letter",
+    PurgeDeadLettersOf "purge_subscription_dead_letters" "dead letters" "Remove a subscription's dead letters",
+    StartReplay "start_replay" "replays" "Send stored events to a subscription again, or for the first time",
+    ListReplays "list_replays" "replays" "A subscription's replays and other bulk work, newest first",
+    CancelReplay "cancel_replay" "replays" "Cancel a replay or other bulk work; what it queued already is still sent",
     GetEvent "get_event" "events" "A stored event and where it went",
     ListPoison "list_poison" "operator" "Quarantined records, newest first",
     ListGaps "list_gaps" "operator" "Stretches of partitions that were never read, newest first",
@@ -177,6 +185,26 @@ pub const ROUTES: &[Route] = &[
     row(Verb::Post, "/v1/subscriptions/{id}/resume", Op::ResumeSubscription, Access::Tenant, Takes::OptionalJson),
     row(Verb::Post, "/v1/subscriptions/{id}/test", Op::TestSubscription, Access::Tenant, Takes::OptionalJson),
     row(Verb::Get, "/v1/subscriptions/{id}/dead-letters", Op::ListDeadLettersOf, Access::Tenant, Takes::Nothing),
+    row(Verb::Get, "/v1/subscriptions/{id}/dead-letters/{seq}", Op::GetDeadLetter, Access::Tenant, Takes::Nothing),
+    row(Verb::Delete, "/v1/subscriptions/{id}/dead-letters/{seq}", Op::PurgeDeadLetter, Access::Tenant, Takes::Nothing),
+    row(
+        Verb::Post,
+        "/v1/subscriptions/{id}/dead-letters/{seq}/redrive",
+        Op::RedriveDeadLetter,
+        Access::Tenant,
+        Takes::OptionalJson,
+    ),
+    row(
+        Verb::Post,
+        "/v1/subscriptions/{id}/dead-letters/redrive",
+        Op::RedriveDeadLettersOf,
+        Access::Tenant,
+        Takes::OptionalJson,
+    ),
+    row(Verb::Post, "/v1/subscriptions/{id}/dead-letters/purge", Op::PurgeDeadLettersOf, Access::Tenant, Takes::Json),
+    row(Verb::Post, "/v1/subscriptions/{id}/replay", Op::StartReplay, Access::Tenant, Takes::Json),
+    row(Verb::Get, "/v1/subscriptions/{id}/replays", Op::ListReplays, Access::Tenant, Takes::Nothing),
+    row(Verb::Delete, "/v1/subscriptions/{id}/replays/{replay}", Op::CancelReplay, Access::Tenant, Takes::Nothing),
     row(Verb::Get, "/v1/events/{ceId}", Op::GetEvent, Access::Tenant, Takes::Nothing),
     row(Verb::Get, "/admin/poison", Op::ListPoison, Access::Admin, Takes::Nothing),
     row(Verb::Get, "/admin/gaps", Op::ListGaps, Access::Admin, Takes::Nothing),
@@ -201,8 +229,8 @@ pub(crate) struct Router {
 /// What a path and a method lead to.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// A row, with the path's one parameter where it has one.
-    Row(&'static Route, Option<String>),
+    /// A row, with the path's parameters in their order.
+    Row(&'static Route, Vec<String>),
     /// The path is known and takes only these methods.
     OtherMethods(String),
     /// No such path.
@@ -229,7 +257,7 @@ impl Router {
     pub(crate) fn find(&self, method: &Method, path: &str) -> Found {
         let Ok(at) = self.paths.at(path) else { return Found::Unknown };
         if let Some(route) = at.value.iter().find(|route| route.verb.answers(method)) {
-            return Found::Row(route, at.params.iter().next().map(|(_, value)| value.to_owned()));
+            return Found::Row(route, at.params.iter().map(|(_, value)| value.to_owned()).collect());
         }
         let mut allow: Vec<&str> = at.value.iter().map(|route| route.verb.name()).collect();
         if allow.contains(&"GET") {
@@ -247,12 +275,13 @@ mod tests {
     fn every_row_is_found_by_its_own_path() {
         let router = Router::new();
         for route in ROUTES {
-            let path = route.path.replace("{id}", "x").replace("{ceId}", "x");
+            let path = route.path.replace(['{', '}'], "");
             let method: Method = route.verb.name().parse().unwrap();
             match router.find(&method, &path) {
-                Found::Row(found, parameter) => {
+                Found::Row(found, parameters) => {
                     assert_eq!((found.op, found.path), (route.op, route.path));
-                    assert_eq!(parameter.is_some(), route.path.contains('{'), "{}", route.path);
+                    let named: Vec<&str> = route.path.split(['{', '}']).skip(1).step_by(2).collect();
+                    assert_eq!(parameters, named, "{}", route.path);
                 }
                 other => panic!("{} {}: {other:?}", route.verb.name(), route.path),
             }

@@ -62,7 +62,7 @@ pub(crate) fn read(call: &Call, subject: Subject<'_>, form: &Form<'_>, mut fault
     let name = form.text("name", 1..=NAME_BYTES, faults);
     let description = form.prose("description", 0..=DESCRIPTION_BYTES, faults);
     form.required("event_types", faults);
-    let event_types = event_types(form, faults);
+    let event_types = event_types(form, "event_types", faults);
     let origin = origin(form, faults);
     let schema_major = form.integer("schema_major", 0..=u64::from(u32::MAX), faults);
     form.required("sink", faults);
@@ -108,8 +108,9 @@ fn default_name(sink: &Sink) -> String {
     sink.destination().chars().take(NAME_BYTES).collect()
 }
 
-fn event_types(form: &Form<'_>, faults: &mut Faults) -> Option<Vec<EventPattern>> {
-    let list = form.list("event_types", 1..=EVENT_TYPES_PER_SUBSCRIPTION, faults)?;
+/// A list of event types, each once (C4.1).
+pub(crate) fn event_types(form: &Form<'_>, name: &str, faults: &mut Faults) -> Option<Vec<EventPattern>> {
+    let list = form.list(name, 1..=EVENT_TYPES_PER_SUBSCRIPTION, faults)?;
     let mut patterns: Vec<EventPattern> = Vec::with_capacity(list.len());
     for (pointer, item) in list {
         let Some(text) = check_text(item, pointer.clone(), 1..=2 * TYPE_PART_BYTES + 1, char::is_control, faults)

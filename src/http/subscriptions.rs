@@ -107,6 +107,7 @@ async fn lane(call: &Call, no: SubNo) -> Result<LaneState, Problem> {
         Managed::Subscription { .. }
         | Managed::Deleted
         | Managed::Redriven(_)
+        | Managed::Replay(_)
         | Managed::ApiKey(_)
         | Managed::Done
         | Managed::Breakers(_)

@@ -122,6 +122,10 @@ prefixed!(
     KeyId, "key_"
 );
 prefixed!(
+    /// Public id of a replay, or of other bulk work on a subscription: `rpl_` and a UUIDv7 (A1.10).
+    ReplayId, "rpl_"
+);
+prefixed!(
     /// Id of one attempt, new on every attempt: `dlv_` and a UUIDv8 derived from job and claim (C9.3).
     DeliveryId, "dlv_"
 );

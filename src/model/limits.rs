@@ -62,6 +62,24 @@ pub const COMMANDS_WAITING: usize = 4096;
 /// Rows deleted or moved by bulk work in one commit.
 pub const BULK_ROWS_PER_COMMIT: usize = 4096;
 
+/// Jobs that bulk work (replay, redrive, purge) makes or ends in one commit, between other work.
+pub const REPLAY_JOBS_PER_COMMIT: usize = 256;
+/// Events or dead letters that bulk work looks at in one commit.
+pub const REPLAY_ROWS_PER_COMMIT: usize = 4096;
+/// Jobs of replays and redrives that one subscription may have before any of their attempts: beyond it bulk work waits for its lane,
+/// so that a replay of millions costs no memory and a cancelled one ends soon.
+pub const REPLAY_JOBS_AHEAD: usize = 1000;
+/// Bulk work under way for one tenant.
+pub const REPLAYS_PER_TENANT: usize = 50;
+/// Ended bulk work that is still listed, of one subscription; the oldest goes.
+pub const REPLAYS_KEPT: usize = 50;
+/// Up to here the answer to a replay counts exactly (A2); beyond it says "at least".
+pub const REPLAY_COUNTED: u64 = 100_000;
+/// Rows that are looked at for that count; beyond it the answer says "at least" too.
+pub const REPLAY_ROWS_COUNTED: usize = 1_000_000;
+/// Stretches of skipped seqs that are remembered of one subscription; the two oldest become one.
+pub const SKIPPED_STRETCHES: usize = 100;
+
 /// Failed attempts kept with a job and its dead letter.
 pub const JOB_ATTEMPTS_KEPT: usize = 3;
 /// Bytes of a failed attempt's answer that are kept.
@@ -191,6 +209,7 @@ const _: () = assert!(POISON_BODY_BYTES <= BODY_BYTES_MAX);
 const _: () = assert!(ANSWER_KEPT_BYTES <= ANSWER_READ_BYTES);
 const _: () = assert!(IN_FLIGHT_BODY_BYTES >= 2 * BODY_BYTES_MAX);
 const _: () = assert!(REDRIVE_PER_COMMIT <= BULK_ROWS_PER_COMMIT);
+const _: () = assert!(REPLAY_JOBS_PER_COMMIT <= REPLAY_JOBS_AHEAD && REPLAY_ROWS_PER_COMMIT <= BULK_ROWS_PER_COMMIT);
 const _: () = assert!(PAGE_ITEMS_DEFAULT <= PAGE_ITEMS && PAGE_ITEMS <= PAGE_ROWS_EXAMINED);
 const _: () = assert!(REQUEST_TARGET_BYTES < REQUEST_HEADERS_BYTES);
 const _: () = assert!(ADMIT_EVENTS_PER_COMMIT <= COMMANDS_WAITING);

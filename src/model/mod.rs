@@ -13,4 +13,5 @@ pub mod job;
 pub mod limits;
 pub mod notice;
 pub mod record;
+pub mod replay;
 pub mod subscription;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: no key is a prefix of another one of its table, so the range of one tenant never yields another's rows.
 
-use crate::model::ids::{ClaimNo, EventId, KeyId, LogNo, Seq, SubNo, TenantNo};
+use crate::model::ids::{ClaimNo, EventId, KeyId, LogNo, ReplayId, Seq, SubNo, TenantNo};
 use crate::model::job::JobKey;
 use ring::digest::{SHA256, digest};
 
@@ -72,6 +72,12 @@ pub(super) fn dead(sub: SubNo, log: LogNo) -> [u8; 12] {
 pub(super) fn read_dead(key: &[u8]) -> Option<(SubNo, LogNo)> {
     let (sub, log) = key.split_at_checked(4)?;
     Some((SubNo(read_u32(sub)?), read_log(log)?))
+}
+
+/// Whether it has ended comes first, so that those under way are found without the others.
+pub(super) fn replay(ended: bool, sub: SubNo, id: ReplayId) -> [u8; 21] {
+    let of_sub: [u8; 20] = join(sub.0.to_be_bytes(), id.0);
+    join([u8::from(ended)], of_sub)
 }
 
 pub(super) fn position(topic: &str, topic_id: &[u8; 16], partition: i32) -> Vec<u8> {

@@ -6,6 +6,7 @@
 mod codec;
 pub mod disk;
 mod key;
+mod replays;
 pub mod rows;
 mod tables;
 mod told;

@@ -4,7 +4,7 @@ use crate::model::event::Event;
 use crate::model::ids::{ClaimNo, EventId, LogNo, Seq, SubNo, TenantNo};
 use crate::model::job::JobKey;
 use crate::model::record::{Origin, PoisonRecord, Reason};
-use crate::model::subscription::EventPattern;
+use crate::model::replay::Filter;
 use crate::time::{HubTime, Timestamp};
 use bincode::{BorrowDecode, Decode, Encode};
 use bytes::Bytes;
@@ -148,6 +148,21 @@ pub fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
+/// What a filter asks of a stored event, and who matched it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventFacts {
+    /// Producer.
+    pub source: String,
+    /// Resource type.
+    pub resource: String,
+    /// Event type.
+    pub event: String,
+    /// Schema major.
+    pub schema_major: u32,
+    /// Subscriptions that matched it.
+    pub matched: Vec<SubNo>,
+}
+
 /// A dedup mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct MarkRow {
@@ -194,18 +209,7 @@ pub struct FillRow {
     /// Log numbers from here on were stored after that.
     pub before_log: LogNo,
     /// What was wanted at that moment: a later change of the filter does not reach back.
-    pub filter: FillFilter,
-}
-
-/// The filter of the moment a subscription became active (C4.8).
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-pub struct FillFilter {
-    /// Event types.
-    pub event_types: Vec<EventPattern>,
-    /// Only from this producer.
-    pub origin: Option<String>,
-    /// Only this schema major.
-    pub schema_major: Option<u32>,
+    pub filter: Filter,
 }
 
 /// A poison record.

@@ -48,9 +48,13 @@ pub(super) enum Table {
     Health,
     /// number -> notice
     Notice,
+    /// ended or not, subscription number, replay id -> bulk work
+    Replay,
+    /// subscription number -> stretches of seqs that were skipped
+    Skipped,
 }
 
-pub(super) const TABLES: usize = 22;
+pub(super) const TABLES: usize = 24;
 
 /// Every table with its name in the file, in the order of their numbers.
 pub(super) const NAMES: [(Table, &str); TABLES] = [
@@ -76,6 +80,8 @@ pub(super) const NAMES: [(Table, &str); TABLES] = [
     (Table::IdempotencyEnd, "idempotency_end"),
     (Table::Health, "health"),
     (Table::Notice, "notice"),
+    (Table::Replay, "replay"),
+    (Table::Skipped, "skipped"),
 ];
 
 /// The definition that redb wants.

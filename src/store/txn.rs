@@ -123,10 +123,13 @@ impl<'t> Txn<'t> {
         Ok(Some([row.source.to_owned(), row.resource.to_owned(), row.event.to_owned()]))
     }
 
-    /// Adds a subscription to those an event was matched for, when `start_from` matched it later (C4.8).
+    /// Adds a subscription to those an event was matched for, when `start_from` or a replay matched it later (C4.8, C6.6).
     pub fn add_matched(&mut self, log: LogNo, sub: SubNo) -> Result<(), StoreError> {
         let Some(bytes) = self.get_raw(Table::Log, &key::log(log))? else { return Ok(()) };
         let mut row: LogRow<'_> = codec::borrow(&bytes)?;
+        if row.matched.contains(&sub) {
+            return Ok(());
+        }
         row.matched.push(sub);
         self.put(Table::Log, &key::log(log), &row)
     }
@@ -196,6 +199,7 @@ impl<'t> Txn<'t> {
         self.remove(Table::Fill, &key::sub(no))?;
         self.remove(Table::Hold, &key::sub(no))?;
         self.remove(Table::Health, &key::sub(no))?;
+        self.remove(Table::Skipped, &key::sub(no))?;
         self.put(Table::Tombstone, &key::sub(no), &())
     }
 
@@ -419,11 +423,11 @@ impl<'t> Txn<'t> {
         }
     }
 
-    fn get_raw(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    pub(super) fn get_raw(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.table(table)?.get(key)?.map(|value| value.value().to_vec()))
     }
 
-    fn get<T: Decode<()>>(&mut self, table: Table, key: &[u8]) -> Result<Option<T>, StoreError> {
+    pub(super) fn get<T: Decode<()>>(&mut self, table: Table, key: &[u8]) -> Result<Option<T>, StoreError> {
         self.table(table)?.get(key)?.map(|value| codec::decode(value.value())).transpose()
     }
 
@@ -444,7 +448,7 @@ impl<'t> Txn<'t> {
         Ok(was)
     }
 
-    fn each(
+    pub(super) fn each(
         &mut self,
         table: Table,
         low: Bound<&[u8]>,
@@ -484,6 +488,6 @@ pub struct EventPlace {
     pub seq: Seq,
 }
 
-fn bad_key() -> StoreError {
+pub(super) fn bad_key() -> StoreError {
     StoreError::Damaged("a key has the wrong length".to_owned())
 }

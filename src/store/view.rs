@@ -300,11 +300,11 @@ impl View {
         Ok(rows)
     }
 
-    fn get<T: Decode<()>>(&self, table: Table, key: &[u8]) -> Result<Option<T>, StoreError> {
+    pub(super) fn get<T: Decode<()>>(&self, table: Table, key: &[u8]) -> Result<Option<T>, StoreError> {
         self.table(table)?.get(key)?.map(|value| codec::decode(value.value())).transpose()
     }
 
-    fn table(&self, table: Table) -> Result<redb::ReadOnlyTable<&'static [u8], &'static [u8]>, StoreError> {
+    pub(super) fn table(&self, table: Table) -> Result<redb::ReadOnlyTable<&'static [u8], &'static [u8]>, StoreError> {
         Ok(self.read.open_table(definition(table))?)
     }
 }

@@ -33,6 +33,14 @@ const TABLE: &[(&str, &str, Statuses)] = &[
     ("POST", "/v1/subscriptions/{id}/resume", OBJECT),
     ("POST", "/v1/subscriptions/{id}/test", OBJECT),
     ("GET", "/v1/subscriptions/{id}/dead-letters", OBJECT),
+    ("GET", "/v1/subscriptions/{id}/dead-letters/{seq}", OBJECT),
+    ("DELETE", "/v1/subscriptions/{id}/dead-letters/{seq}", OBJECT),
+    ("POST", "/v1/subscriptions/{id}/dead-letters/{seq}/redrive", OBJECT),
+    ("POST", "/v1/subscriptions/{id}/dead-letters/redrive", OBJECT),
+    ("POST", "/v1/subscriptions/{id}/dead-letters/purge", OBJECT),
+    ("POST", "/v1/subscriptions/{id}/replay", OBJECT),
+    ("GET", "/v1/subscriptions/{id}/replays", OBJECT),
+    ("DELETE", "/v1/subscriptions/{id}/replays/{replay}", OBJECT),
     ("GET", "/v1/events/{ceId}", OBJECT),
     ("GET", "/admin/poison", ADMIN),
     ("GET", "/admin/gaps", ADMIN),
@@ -68,7 +76,7 @@ async fn every_call_against_every_caller() {
 
     for (method, path, statuses) in TABLE {
         let id = if path.contains("api-keys") { key_id.to_string() } else { subscription.clone() };
-        let path = path.replace("{id}", &id).replace("{ceId}", &event.to_string());
+        let path = path.replace("{id}", &id).replace("{ceId}", &event.to_string()).replace("{seq}", "1");
         let body = (*method != "GET").then(|| json!({}));
         let unauthorized: Vec<Answered> = {
             let mut seen = Vec::new();
@@ -105,7 +113,7 @@ async fn anothers_object_is_like_none() {
         let body = (route.verb.name() != "GET").then(|| json!({}));
         let mut answers = Vec::new();
         for (id, event) in [(id.as_str(), event.to_string()), (none, no_event.to_owned())] {
-            let path = route.path.replace("{id}", id).replace("{ceId}", &event);
+            let path = route.path.replace("{id}", id).replace("{ceId}", &event).replace("{seq}", "1");
             let answer = hub.call_with(route.verb.name(), &path, &b, body.as_ref(), &same_request_id).await;
             answer.is_problem(404, "not_found");
             answers.push((answer.text, answer.headers.len()));

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streaming_hub::engine::board::Board;
 use streaming_hub::engine::command::{Action, Admit, AdmitFrom, AdmitResult, Judged, Manage};
-use streaming_hub::engine::{Counts, Engine, EngineSettings};
+use streaming_hub::engine::{Counts, Engine, EngineSettings, ReplayPace};
 use streaming_hub::entropy::Entropy;
 use streaming_hub::http::auth::new_key;
 use streaming_hub::http::{
@@ -434,6 +434,7 @@ fn engine_settings() -> EngineSettings {
         poison_retention_ms: 1 << 40,
         recent_bytes: 1 << 20,
         only_tenant: None,
+        replay: ReplayPace::default(),
         planted: None,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use streaming_hub::engine::command::{
     Action, Admit, AdmitFrom, AdmitResult, Change, Judged, Manage, Managed, NewSubscription, PartitionStep, Refusal,
 };
-use streaming_hub::engine::{Applied, Batch, Engine, EngineSettings};
+use streaming_hub::engine::{Applied, Batch, Engine, EngineSettings, ReplayPace};
 use streaming_hub::entropy::Entropy;
 use streaming_hub::model::attempt::AttemptRecord;
 use streaming_hub::model::event::Event;
@@ -56,6 +56,7 @@ impl World {
             poison_retention_ms: 1 << 40,
             only_tenant: only_tenant.map(Into::into),
             recent_bytes: 1 << 20,
+            replay: ReplayPace::default(),
             planted: None,
         };
         let now = 1_700_000_000_000;

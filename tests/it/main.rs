@@ -16,6 +16,7 @@ mod http_admin;
 mod http_health;
 mod http_hub;
 mod http_idempotency;
+mod http_replays;
 mod http_subscriptions;
 mod http_wire;
 mod inbox;

@@ -4,12 +4,15 @@ use crate::chance::Chance;
 use crate::model::{Ask, AskChange};
 use std::sync::Arc;
 use streaming_hub::engine::board::Board;
-use streaming_hub::model::ids::{KeyId, SubscriptionId};
+use streaming_hub::engine::command::{DeadEnd, LetterEnd, Through};
+use streaming_hub::model::ids::{KeyId, ReplayId, Seq, SubscriptionId};
+use streaming_hub::model::job::DeadReason;
+use streaming_hub::model::replay::DeadFilter;
 use streaming_hub::model::subscription::{
     DeliveryOrder, EventPattern, RateLimit, SignatureFormat, Sink, Spec, StartFrom, Subscription, WebhookSink,
 };
 use streaming_hub::store::view::Reader;
-use streaming_hub::time::Timestamp;
+use streaming_hub::time::{HubTime, Timestamp};
 
 /// All clients.
 pub struct Clients {
@@ -58,7 +61,7 @@ impl Clients {
         }
         let sub = self.chance.pick(&all);
         let revision = self.chance.permille(300).then_some(sub.revision - u64::from(self.chance.permille(300)));
-        match self.chance.below(21) {
+        match self.chance.below(29) {
             0..=5 => self.verify(board),
             6 | 7 => vec![change(&sub, revision, AskChange::Pause)],
             8..=10 => vec![change(&sub, revision, AskChange::Resume)],
@@ -69,8 +72,51 @@ impl Clients {
             16 => vec![Ask::Key(KeyId(self.chance.uuid(wall)))],
             17 => vec![Ask::Inspect(sub.no), Ask::InspectHub],
             18 => vec![change(&sub, revision, self.rotate(wall))],
-            _ => self.redrive(reader),
+            19 | 20 => self.redrive(reader),
+            21 => self.letter(reader),
+            22 | 23 => vec![self.cancel(&sub, reader)],
+            _ => vec![self.replay(&sub, wall)],
         }
+    }
+
+    /// Any kind of bulk work, over any range.
+    fn replay(&mut self, sub: &Subscription, wall: u64) -> Ask {
+        let chance = &mut self.chance;
+        let from = chance.within(1, 60);
+        let which = DeadFilter {
+            reason: chance.permille(200).then_some(DeadReason::Exhausted),
+            died_from: chance.permille(100).then_some(HubTime(wall.saturating_sub(10_000))),
+            died_to: chance.permille(100).then_some(HubTime(wall.saturating_sub(1_000))),
+        };
+        let through = match chance.below(8) {
+            0..=2 => Through::Events { from: Seq(from), to: Seq(from + chance.within(0, 60)) },
+            3 => Through::Skipped { upto: Seq(u64::MAX) },
+            4 => Through::Skipped { upto: Seq(from) },
+            5 => Through::DeadLetters { end: DeadEnd::Replay, which },
+            6 => Through::DeadLetters { end: DeadEnd::Redrive, which },
+            _ => Through::DeadLetters { end: DeadEnd::Purge, which },
+        };
+        let only = if chance.permille(250) { vec![EventPattern::Resource("loan".to_owned())] } else { Vec::new() };
+        let replay = ReplayId(chance.uuid(wall));
+        Ask::Replay { id: sub.id, tenant: sub.tenant.clone(), replay, through, only }
+    }
+
+    /// One that the hub shows, or one that never was.
+    fn cancel(&mut self, sub: &Subscription, reader: &Reader) -> Ask {
+        let shown = reader.view().and_then(|view| view.replays_of(sub.no, None, 5)).unwrap_or_default();
+        let ids: Vec<ReplayId> = shown.iter().map(|replay| replay.id).chain([ReplayId([0; 16])]).collect();
+        Ask::Cancel { id: sub.id, tenant: sub.tenant.clone(), replay: self.chance.pick(&ids) }
+    }
+
+    fn letter(&mut self, reader: &Reader) -> Vec<Ask> {
+        let Ok(dead) = reader.view().and_then(|view| view.dead_letters(None, 8)) else { return Vec::new() };
+        let letters: Vec<_> = dead.into_iter().map(|row| (row.sub, row.log, row.letter.seq)).collect();
+        if letters.is_empty() {
+            return Vec::new();
+        }
+        let (sub, log, seq) = self.chance.pick(&letters);
+        let end = self.chance.pick(&[LetterEnd::Redrive, LetterEnd::Purge]);
+        vec![Ask::Letter { sub, log, seq, end }]
     }
 
     fn redrive(&mut self, reader: &Reader) -> Vec<Ask> {

@@ -3,11 +3,13 @@
 use crate::dump::Dump;
 use crate::hold;
 use crate::model::health::{notices_are_stored, reason, spans_are_stored};
+use crate::model::replay::{Path, ReplayModel};
 use crate::model::{ClaimModel, Held, Job, Model, State};
 use std::collections::{BTreeMap, BTreeSet};
 use streaming_hub::engine::board::Board;
 use streaming_hub::model::ids::{ClaimNo, LogNo, Seq, SubNo, TenantNo};
 use streaming_hub::model::job::JobKey;
+use streaming_hub::model::replay::{Replay, Work};
 use streaming_hub::model::subscription::{DisabledReason, Enabled, Verification};
 use streaming_hub::store::view::PositionRow;
 use streaming_hub::time::HubTime;
@@ -34,6 +36,7 @@ pub fn store(model: &mut Model, dump: &Dump, claims: Claims) -> Held {
     breakers_are_kept_while_they_are_open(model, dump)?;
     spans_are_stored(model, dump)?;
     notices_are_stored(model, dump)?;
+    replays_go_on_where_they_are(model, dump)?;
     conservation(model, dump)
 }
 
@@ -203,18 +206,42 @@ fn dues_and_counts_follow_the_rules(model: &mut Model, dump: &Dump) -> Held {
     Ok(())
 }
 
-/// C6.3: what is dead is kept with its reason.
-fn dead_letters_have_their_reason(model: &Model, dump: &Dump, logs: &BTreeMap<(String, Seq), LogNo>) -> Held {
+/// C6.3, C6.6: what is dead is kept with its reason, and stays while it is replayed.
+fn dead_letters_have_their_reason(model: &mut Model, dump: &Dump, logs: &BTreeMap<(String, Seq), LogNo>) -> Held {
     let mut expected = BTreeMap::new();
-    for ((no, seq), job) in &model.jobs {
-        if let State::Dead(reason) = job.state {
+    for ((no, seq), job) in &mut model.jobs {
+        if let Some(letter) = &mut job.letter {
             let log = logs[&(model.subs[no].tenant.clone(), *seq)];
-            expected.insert((*no, log), (*seq, reason, job.steps));
+            expected.insert((*no, log), (*seq, letter.reason, letter.steps));
+            // One that died at a start is known to have died then from here on.
+            letter.died_at = dump.dead.get(&(*no, log)).map_or(letter.died_at, |stored| stored.died_at);
         }
     }
     let live = dump.dead.iter().filter(|((sub, _), _)| !dump.tombstones.contains(sub));
     let stored: BTreeMap<_, _> = live.map(|(key, l)| (*key, (l.seq, l.reason, l.steps_used))).collect();
     hold!(stored == expected, "C6.3: dead letters {stored:?}, expected {expected:?}");
+    Ok(())
+}
+
+/// C6.5, C6.6, C8.5: bulk work stands where it came to in the commit of its jobs; what was skipped is remembered until it is replayed.
+fn replays_go_on_where_they_are(model: &Model, dump: &Dump) -> Held {
+    let place = |replay: &ReplayModel| match &replay.path {
+        Path::Events { next, .. } => Some(*next),
+        Path::Letters { .. } => None,
+    };
+    let stored_place = |replay: &Replay| match &replay.work {
+        Work::Events { next, .. } => Some(next.0),
+        Work::DeadLetters { .. } => None,
+    };
+    let expected: BTreeMap<_, _> = model.replays.iter().map(|(key, r)| (*key, (r.done, r.turn, place(r)))).collect();
+    let live = dump.replays.iter().filter(|((sub, _), _)| !dump.tombstones.contains(sub));
+    let stored: BTreeMap<_, _> = live.map(|(key, r)| (*key, (r.done, r.turn, stored_place(r)))).collect();
+    hold!(stored == expected, "C6.6: replays {stored:?}, expected {expected:?}");
+    for (no, stored) in &dump.skipped {
+        let stored: Vec<_> = stored.iter().map(|stretch| (stretch.from.0, stretch.to.0)).collect();
+        let expected = &model.subs[no].skipped;
+        hold!(stored == *expected, "C8.5: subscription {no} skipped {stored:?}, expected {expected:?}");
+    }
     Ok(())
 }
 
@@ -238,17 +265,19 @@ fn breakers_are_kept_while_they_are_open(model: &Model, dump: &Dump) -> Held {
 /// Invariant 25: matches and nothing else became jobs, and each is somewhere.
 fn conservation(model: &Model, dump: &Dump) -> Held {
     let matches: usize = model.tenants.values().flatten().map(|event| event.matched.len()).sum();
-    let mut by_state = [0usize; 4];
+    let mut by_state = [0usize; 5];
     for job in model.jobs.values() {
         by_state[match job.state {
             State::Waiting | State::Claimed(_) => 0,
             State::Delivered => 1,
             State::Dead(_) => 2,
             State::Removed => 3,
+            State::Purged => 4,
         }] += 1;
     }
     let live = dump.jobs.keys().filter(|key| !dump.tombstones.contains(&key.sub)).count();
-    hold!(matches == model.jobs.len(), "invariant 25: {matches} matches, {} jobs", model.jobs.len());
+    let jobs = model.jobs.len() - by_state[4];
+    hold!(matches == jobs, "invariant 25: {matches} matches, {jobs} jobs beside those purged");
     hold!(by_state[0] == live, "invariant 25: {by_state:?}, {live} rows");
     Ok(())
 }
@@ -271,6 +300,7 @@ pub fn nothing_is_left_over(model: &Model, dump: &Dump) -> Held {
     hold!(dump.claims.is_empty(), "claims are left: {:?}", dump.claims);
     hold!(dump.tombstones.is_empty(), "tombstones are left: {:?}", dump.tombstones);
     hold!(dump.fills.is_empty(), "fills are left: {:?}", dump.fills);
+    hold!(dump.replays.is_empty(), "replays are left: {:?}", dump.replays);
     for key in dump.jobs.keys() {
         let sub = &model.subs[&key.sub];
         hold!(!sub.is_live(), "job {key:?} is left of a live lane");

@@ -3,10 +3,11 @@
 use crate::disk::SimDisk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use streaming_hub::model::ids::{ClaimNo, KeyId, LogNo, Seq, SubNo, TenantNo};
+use streaming_hub::model::ids::{ClaimNo, KeyId, LogNo, ReplayId, Seq, SubNo, TenantNo};
 use streaming_hub::model::job::{DeadLetter, Job, JobKey};
 use streaming_hub::model::notice::Notice;
-use streaming_hub::model::subscription::Subscription;
+use streaming_hub::model::replay::Replay;
+use streaming_hub::model::subscription::{Skipped, Subscription};
 use streaming_hub::rules::autodisable::Health;
 use streaming_hub::rules::breaker::Breaker;
 use streaming_hub::store::rows::{ClaimRow, HubRow};
@@ -28,6 +29,9 @@ pub struct Dump {
     pub subscriptions: BTreeMap<SubNo, Subscription>,
     pub tombstones: BTreeSet<SubNo>,
     pub fills: BTreeSet<SubNo>,
+    /// Bulk work under way.
+    pub replays: BTreeMap<(SubNo, ReplayId), Replay>,
+    pub skipped: BTreeMap<SubNo, Vec<Skipped>>,
     pub holds: BTreeMap<SubNo, HubTime>,
     pub breakers: BTreeMap<(TenantNo, String), Breaker>,
     pub health: BTreeMap<SubNo, Health>,
@@ -60,6 +64,11 @@ impl Dump {
             txn.each_job(|key, job| {
                 jobs.insert(key, job);
             })?;
+            let subscriptions: BTreeMap<SubNo, Subscription> = txn.subscriptions()?.into_iter().collect();
+            let mut skipped = BTreeMap::new();
+            for sub in subscriptions.keys() {
+                skipped.insert(*sub, txn.skipped(*sub)?.unwrap_or_default());
+            }
             Ok(Dump {
                 hub,
                 tenants: txn.tenants()?.into_iter().map(|(_, row)| (row.name, row.last_seq)).collect(),
@@ -68,7 +77,9 @@ impl Dump {
                 claims: txn.claims()?.into_iter().collect(),
                 dead: BTreeMap::new(),
                 positions: Vec::new(),
-                subscriptions: txn.subscriptions()?.into_iter().collect(),
+                subscriptions,
+                skipped,
+                replays: txn.replays_running()?.into_iter().map(|row| ((row.sub, row.id), row)).collect(),
                 tombstones: txn.tombstones()?.into_iter().map(|(sub, ())| sub).collect(),
                 fills: txn.fills()?.into_iter().map(|(sub, _)| sub).collect(),
                 holds: txn.holds()?.into_iter().collect(),

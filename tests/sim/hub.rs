@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use streaming_hub::dispatch::pool::{Generations, Pool};
 use streaming_hub::engine::board::Board;
-use streaming_hub::engine::command::{Action, Admit, AdmitFrom, Change, Judged, Manage, NewSubscription};
+use streaming_hub::engine::command::{Action, Admit, AdmitFrom, Change, Judged, Manage, NewReplay, NewSubscription};
 use streaming_hub::engine::{Batch, Engine};
 use streaming_hub::model::api_key::{ApiKey, Role};
 use streaming_hub::model::ids::{Generation, SubNo};
@@ -168,6 +168,22 @@ fn manage(ask: &Ask, at: Timestamp) -> Manage {
             Action::DeleteSubscription { tenant: tenant.as_str().into(), id: *id, if_revision: None }
         }
         Ask::Redrive(which) => Action::Redrive(which.iter().map(|(sub, log, _)| (*sub, *log)).collect()),
+        Ask::Letter { sub, log, end, .. } => Action::DeadLetter { sub: *sub, log: *log, end: *end },
+        Ask::Replay { id, tenant, replay, through, only } => Action::StartReplay {
+            tenant: tenant.as_str().into(),
+            id: *id,
+            if_revision: None,
+            replay: Box::new(NewReplay {
+                id: *replay,
+                through: through.clone(),
+                only: only.clone(),
+                count: 0,
+                at_least: false,
+            }),
+        },
+        Ask::Cancel { id, tenant, replay } => {
+            Action::CancelReplay { tenant: tenant.as_str().into(), id: *id, replay: *replay }
+        }
         Ask::Key(id) => Action::CreateApiKey(Box::new(ApiKey {
             id: *id,
             name: "sim".to_owned(),

@@ -71,6 +71,10 @@ fn sum(reports: &[Report]) -> Report {
         sum.totals.dead += report.totals.dead;
         sum.totals.poisoned_jobs += report.totals.poisoned_jobs;
         sum.totals.redriven += report.totals.redriven;
+        sum.totals.replayed += report.totals.replayed;
+        sum.totals.purged += report.totals.purged;
+        sum.totals.replays += report.totals.replays;
+        sum.totals.cancelled += report.totals.cancelled;
         sum.totals.stale += report.totals.stale;
         sum.totals.switched_off += report.totals.switched_off;
         sum.totals.notices += report.totals.notices;

@@ -3,7 +3,7 @@
 use crate::chance::Chance;
 use crate::model::Rules;
 use streaming_hub::dispatch::pool::PoolSettings;
-use streaming_hub::engine::{EngineSettings, PlantedBug};
+use streaming_hub::engine::{EngineSettings, PlantedBug, ReplayPace};
 use streaming_hub::model::limits::RECLAIMS_DEFAULT;
 use streaming_hub::rules::autodisable::{Acts, AutoDisablePolicy};
 use streaming_hub::rules::backoff::Schedule;
@@ -24,6 +24,7 @@ pub struct Options {
     pub claim_batch: u32,
     pub recent_bytes: usize,
     pub pending_max: usize,
+    pub replay: ReplayPace,
     pub loads: usize,
     pub body_bytes: usize,
     pub lease_ms: u64,
@@ -84,6 +85,12 @@ impl Options {
             recent_bytes: chance.pick(&[0, 3_000, 1 << 20]),
             // Most worlds have lanes that are too long for memory.
             pending_max: chance.pick(&[2, 5, 12, 12, 40, 40, 1_000_000, 1_000_000]),
+            replay: chance.pick(&[
+                ReplayPace { jobs: 1, rows: 2, ahead: 1 },
+                ReplayPace { jobs: 3, rows: 8, ahead: 4 },
+                ReplayPace { jobs: 4, rows: 16, ahead: 1_000 },
+                ReplayPace::default(),
+            ]),
             loads: chance.pick(&[1, 3, 8]),
             body_bytes: chance.pick(&[600, 20_000, 64 << 20]),
             lease_ms: chance.pick(&[70_000, 90_000]),
@@ -121,6 +128,7 @@ impl Options {
             poison_retention_ms: u64::MAX,
             recent_bytes: self.recent_bytes,
             only_tenant: None,
+            replay: self.replay,
             planted: self.planted,
         }
     }
@@ -135,6 +143,7 @@ impl Options {
             autodisable: self.autodisable,
             schedule: self.schedule.clone(),
             pending_max: self.pending_max,
+            replay: self.replay,
         }
     }
 

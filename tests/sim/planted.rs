@@ -76,3 +76,15 @@ fn a_believed_clock_is_caught() {
 fn attempts_before_their_claim_is_durable_are_caught() {
     is_caught(PlantedBug::AttemptBeforeCommit, &["invariant 12"]);
 }
+
+// C6.6
+#[test]
+fn a_replay_that_forgets_its_place_is_caught() {
+    is_caught(PlantedBug::ReplayForgetsItsPlace, &["C6.6"]);
+}
+
+// C6.6
+#[test]
+fn a_replay_that_makes_an_unfinished_job_anew_is_caught() {
+    is_caught(PlantedBug::ReplayMakesAnew, &["C6.1", "C6.5", "C9.3", "invariant"]);
+}

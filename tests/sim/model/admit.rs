@@ -72,11 +72,16 @@ impl Model {
         let last = fill.to.min(fill.next + if full { 63 } else { 1023 });
         for seq in (fill.next..=last).map(Seq) {
             let event = &mut self.tenants.get_mut(&tenant).unwrap()[seq.0 as usize - 1];
-            if wants(&fill.spec, &event.event) {
-                event.matched.insert(no);
-                self.jobs.insert((no, seq), Job::new(Cause::Match, now));
-                self.totals.jobs += 1;
+            let before = self.jobs.get(&(no, seq));
+            // A replay may have been there before.
+            if !wants(&fill.spec, &event.event) || before.is_some_and(|job| job.is_unfinished() || job.letter.is_some())
+            {
+                continue;
             }
+            event.matched.insert(no);
+            let job = before.map_or_else(|| Job::new(Cause::Match, now), |job| job.anew(Cause::Match, now));
+            self.jobs.insert((no, seq), job);
+            self.totals.jobs += 1;
         }
         let left = (last < fill.to).then(|| Fill { next: last + 1, ..fill });
         self.subs.get_mut(&no).unwrap().fill = left;
@@ -103,6 +108,25 @@ impl Job {
             first_begun: false,
             begun: 0,
             lost: 0,
+            again: 0,
+            letter: None,
+        }
+    }
+
+    /// Waiting or claimed.
+    pub fn is_unfinished(&self) -> bool {
+        matches!(self.state, State::Waiting | State::Claimed(_))
+    }
+
+    /// The same event for the same subscription once more.
+    pub fn anew(&self, cause: Cause, now: HubTime) -> Self {
+        Self {
+            begun: self.begun,
+            lost: self.lost,
+            again: self.again + u32::from(self.state == State::Delivered),
+            letter: self.letter,
+            first_begun: cause != Cause::Match,
+            ..Self::new(cause, now)
         }
     }
 }

@@ -194,7 +194,7 @@ impl Model {
                 job.reclaims += 1;
             }
             if job.reclaims >= self.rules.poison_threshold {
-                self.die(key, DeadReason::Poison, &mut dead);
+                self.die(now, key, DeadReason::Poison, &mut dead);
                 self.tell_of_poison(key.0, now.max(self.committed));
             }
         }

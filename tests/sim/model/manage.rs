@@ -3,9 +3,8 @@
 use super::breaker::BreakerModel;
 use super::health::HealthModel;
 use super::{Answer, Ask, AskChange, Fill, Job, Model, State, Sub};
-use streaming_hub::engine::command::Refusal;
+use streaming_hub::engine::command::{LetterEnd, Refusal};
 use streaming_hub::model::ids::{Seq, SubNo, SubscriptionId};
-use streaming_hub::model::job::Cause;
 use streaming_hub::model::subscription::{Sink, StartFrom};
 use streaming_hub::time::{HubTime, Timestamp};
 
@@ -33,6 +32,7 @@ impl Model {
                     hold_until: HubTime(0),
                     slow: None,
                     fill: None,
+                    skipped: Vec::new(),
                     first_begun: Seq(0),
                     last_begun: Seq(0),
                     ordered_after: Seq(0),
@@ -58,6 +58,18 @@ impl Model {
             Ask::Redrive(_) if self.retrying() >= self.rules.pending_max => Err(Refusal::BacklogFull),
             Ask::Redrive(which) => {
                 Ok(Answer::Redriven(self.redrive(now, which.iter().map(|(no, _, seq)| (*no, *seq)))))
+            }
+            Ask::Letter { end: LetterEnd::Redrive, .. } if self.retrying() >= self.rules.pending_max => {
+                Err(Refusal::BacklogFull)
+            }
+            Ask::Letter { sub, seq, end, .. } => self.end_letter(now, (*sub, *seq), *end),
+            Ask::Replay { id, tenant, replay, through, only } => {
+                let no = self.find_of(tenant, *id)?;
+                Ok(self.start_replay(now, no, *replay, through, only))
+            }
+            Ask::Cancel { id, tenant, replay } => {
+                let no = self.find_of(tenant, *id)?;
+                self.cancel_replay((no, *replay))
             }
             Ask::Key(id) => {
                 self.keys.insert(*id);
@@ -139,6 +151,8 @@ impl Model {
             (false, true) if !before.started => starts = true,
             (false, true) => {
                 skipped = after.unmatched_from.take().filter(|from| *from < next).map(|from| (from, next - 1));
+                after.skipped.extend(skipped);
+                after.skipped.sort_unstable();
             }
             (true, true) | (false, false) => {}
         }
@@ -184,9 +198,13 @@ impl Model {
             sub.changes += 1;
             sub.fill = None;
         }
+        self.replays.retain(|(of, _), _| *of != no);
         self.forget_destinations();
         for ((_, _), job) in self.jobs.range_mut((no, Seq(0))..=(no, Seq(u64::MAX))) {
-            job.state = State::Removed;
+            if job.state != State::Purged {
+                job.state = State::Removed;
+            }
+            job.letter = None;
         }
     }
 
@@ -204,23 +222,6 @@ impl Model {
                 *breaker = breaker.probe_ended(now);
             }
         }
-    }
-
-    fn redrive(&mut self, now: HubTime, which: impl Iterator<Item = (SubNo, Seq)>) -> u64 {
-        let mut redriven = 0;
-        for key in which {
-            if self.subs.get(&key.0).is_none_or(|sub| sub.deleted) {
-                continue;
-            }
-            if let Some(job) = self.jobs.get_mut(&key)
-                && let State::Dead(_) = job.state
-            {
-                *job = Job { begun: job.begun, lost: job.lost, first_begun: true, ..Job::new(Cause::Redrive, now) };
-                redriven += 1;
-            }
-        }
-        self.totals.redriven += redriven;
-        redriven
     }
 }
 

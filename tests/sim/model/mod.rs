@@ -9,19 +9,22 @@ pub mod claim;
 mod forgotten;
 pub mod health;
 pub mod manage;
+pub mod replay;
 mod settle;
 mod starving;
 
 use crate::dump::Dump;
 use breaker::BreakerModel;
 use health::{HealthModel, NoticeModel};
+use replay::{Letter, ReplayModel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use streaming_hub::engine::command::{AdmitResult, PartitionStep, Refusal};
+use streaming_hub::engine::ReplayPace;
+use streaming_hub::engine::command::{AdmitResult, LetterEnd, PartitionStep, Refusal, Through};
 use streaming_hub::model::event::Event;
-use streaming_hub::model::ids::{ClaimNo, EventId, KeyId, LogNo, Seq, SubNo, SubscriptionId};
+use streaming_hub::model::ids::{ClaimNo, EventId, KeyId, LogNo, ReplayId, Seq, SubNo, SubscriptionId};
 use streaming_hub::model::job::{Cause, DeadReason, JobKey, Settle};
-use streaming_hub::model::subscription::{DeliveryOrder, Spec};
+use streaming_hub::model::subscription::{DeliveryOrder, EventPattern, Spec};
 use streaming_hub::rules::autodisable::{AutoDisablePolicy, Cause as OffCause};
 use streaming_hub::rules::breaker::BreakerPolicy;
 use streaming_hub::time::{HubTime, Timestamp};
@@ -53,6 +56,7 @@ pub struct Rules {
     pub autodisable: AutoDisablePolicy,
     pub schedule: Vec<u64>,
     pub pending_max: usize,
+    pub replay: ReplayPace,
 }
 
 /// What was asked of the writer in one batch.
@@ -70,6 +74,9 @@ pub enum Ask {
     Change { id: SubscriptionId, tenant: String, if_revision: Option<u64>, change: AskChange },
     Delete { id: SubscriptionId, tenant: String },
     Redrive(Vec<(SubNo, LogNo, Seq)>),
+    Letter { sub: SubNo, log: LogNo, seq: Seq, end: LetterEnd },
+    Replay { id: SubscriptionId, tenant: String, replay: ReplayId, through: Through, only: Vec<EventPattern> },
+    Cancel { id: SubscriptionId, tenant: String, replay: ReplayId },
     Key(KeyId),
     Inspect(SubNo),
     InspectHub,
@@ -109,16 +116,38 @@ pub struct Answers {
     pub delivered: u64,
     pub dead: u64,
     pub stale: u64,
+    /// Bulk work went on.
+    pub worked: bool,
 }
 
 /// What a management command had to be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    Subscription { revision: u64, live: bool, skipped: Option<(u64, u64)> },
+    Subscription {
+        revision: u64,
+        live: bool,
+        skipped: Option<(u64, u64)>,
+    },
     Deleted,
     Redriven(u64),
-    Lane { waiting: u64, in_flight: u32, held: bool, breaker_open: bool, probing: bool },
-    Hub { unfinished: u64, in_flight: u64, subscriptions: u64, breakers_open: u64 },
+    /// How much it has done, and whether it goes on.
+    Replay {
+        done: u64,
+        running: bool,
+    },
+    Lane {
+        waiting: u64,
+        in_flight: u32,
+        held: bool,
+        breaker_open: bool,
+        probing: bool,
+    },
+    Hub {
+        unfinished: u64,
+        in_flight: u64,
+        subscriptions: u64,
+        breakers_open: u64,
+    },
     Other,
 }
 
@@ -154,6 +183,8 @@ pub struct Sub {
     pub slow: Option<bool>,
     /// What `start_from` still has to match.
     pub fill: Option<Fill>,
+    /// Stretches that were skipped and not replayed since (C8.5).
+    pub skipped: Vec<(u64, u64)>,
     /// Newest seq whose first attempt began.
     pub first_begun: Seq,
     /// Seq of the last attempt of a matched job.
@@ -202,6 +233,10 @@ pub struct Job {
     /// Attempts begun, successes the receiver gave, and attempts whose outcome was lost, for the count of repeats.
     pub begun: u32,
     pub lost: u32,
+    /// Deliveries after which a replay began anew.
+    pub again: u32,
+    /// Its dead letter: it stays while a replay of it is under way.
+    pub letter: Option<Letter>,
 }
 
 /// Where a job stands: in exactly one of these (invariant 1).
@@ -211,7 +246,8 @@ pub enum State {
     Claimed(ClaimNo),
     Delivered,
     Dead(DeadReason),
-    /// Its subscription is gone.
+    /// Its dead letter was removed, or its subscription is gone.
+    Purged,
     Removed,
 }
 
@@ -250,6 +286,10 @@ pub struct Model {
     pub notices: Vec<NoticeModel>,
     /// When all spans are judged next (C8.2).
     pub next_look: HubTime,
+    /// Bulk work under way.
+    pub replays: BTreeMap<(SubNo, ReplayId), ReplayModel>,
+    /// That has ended, with how much it had done.
+    pub replays_ended: BTreeMap<(SubNo, ReplayId), u64>,
     pub keys: BTreeSet<KeyId>,
     pub poison: usize,
     pub gaps: usize,
@@ -276,6 +316,10 @@ pub struct Totals {
     pub dead: u64,
     pub poisoned_jobs: u64,
     pub redriven: u64,
+    pub replayed: u64,
+    pub purged: u64,
+    pub replays: u64,
+    pub cancelled: u64,
     pub stale: u64,
     pub switched_off: u64,
     pub notices: u64,
@@ -299,6 +343,8 @@ impl Model {
             breakers: BTreeMap::new(),
             notices: Vec::new(),
             next_look: HubTime(0),
+            replays: BTreeMap::new(),
+            replays_ended: BTreeMap::new(),
             keys: BTreeSet::new(),
             poison: 0,
             gaps: 0,
@@ -327,6 +373,7 @@ impl Model {
             answers.admits.push(answer);
         }
         self.fill_one(now);
+        answers.worked = self.replay_one(now);
         answers
     }
 

@@ -3,11 +3,12 @@
 use super::breaker::BreakerModel;
 use super::health::NoticeModel;
 use super::manage::url;
+use super::replay::Letter;
 use super::{Answers, ClaimModel, Model, State};
 use std::collections::BTreeSet;
 use streaming_hub::model::attempt::ErrorClass;
 use streaming_hub::model::ids::{Seq, SubNo};
-use streaming_hub::model::job::{DeadReason, Outcome, Settle};
+use streaming_hub::model::job::{Cause, DeadReason, Outcome, Settle};
 use streaming_hub::model::notice::NoticeKind;
 use streaming_hub::time::HubTime;
 
@@ -41,6 +42,10 @@ impl Model {
         match &settle.outcome {
             Outcome::Delivered(_) => {
                 self.end(key, State::Delivered);
+                let job = self.jobs.get_mut(&key).unwrap();
+                if job.cause == Cause::Replay {
+                    job.letter = None;
+                }
                 self.totals.delivered += 1;
                 answers.delivered += 1;
             }
@@ -57,7 +62,7 @@ impl Model {
                         job.due = (now.plus_ms(least), now.plus_ms(least.max(*step)));
                         job.fresh = false;
                     }
-                    None => self.die(key, DeadReason::Exhausted, answers),
+                    None => self.die(now, key, DeadReason::Exhausted, answers),
                 }
             }
             Outcome::Held { hold_ms, .. } => {
@@ -66,13 +71,13 @@ impl Model {
                 job.note(now);
                 let first = job.first_attempt.unwrap();
                 if now.since_ms(first) > life {
-                    self.die(key, DeadReason::Exhausted, answers);
+                    self.die(now, key, DeadReason::Exhausted, answers);
                 }
                 let sub = self.subs.get_mut(&claim.sub).unwrap();
                 sub.hold_until = sub.hold_until.max(now.plus_ms((*hold_ms).min(HOUR_MS)));
                 sub.changes += 1;
             }
-            Outcome::Hopeless { reason, .. } => self.die(key, *reason, answers),
+            Outcome::Hopeless { reason, .. } => self.die(now, key, *reason, answers),
             Outcome::Released => {}
             Outcome::Crashed => {
                 let threshold = self.rules.poison_threshold;
@@ -81,7 +86,7 @@ impl Model {
                 job.lost += 1;
                 job.fresh = false;
                 if job.reclaims >= threshold {
-                    self.die(key, DeadReason::Poison, answers);
+                    self.die(now, key, DeadReason::Poison, answers);
                     self.tell_of_poison(key.0, now);
                 }
             }
@@ -113,8 +118,10 @@ impl Model {
         self.jobs.get_mut(&key).unwrap().state = state;
     }
 
-    pub(super) fn die(&mut self, key: (SubNo, Seq), reason: DeadReason, answers: &mut Answers) {
+    pub(super) fn die(&mut self, now: HubTime, key: (SubNo, Seq), reason: DeadReason, answers: &mut Answers) {
         self.end(key, State::Dead(reason));
+        let job = self.jobs.get_mut(&key).unwrap();
+        job.letter = Some(Letter { reason, steps: job.steps, died_at: now });
         answers.dead += 1;
         self.totals.dead += 1;
         self.totals.poisoned_jobs += u64::from(reason == DeadReason::Poison);

@@ -2,6 +2,7 @@
 
 mod backlog;
 mod health;
+mod replays;
 mod stories;
 mod sweep;
 
@@ -15,8 +16,8 @@ use crate::receiver::outcome;
 use crate::world::Clocks;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use streaming_hub::engine::Applied;
 use streaming_hub::engine::command::{Managed, PartitionStep};
+use streaming_hub::engine::{Applied, ReplayPace};
 use streaming_hub::model::attempt::ErrorClass;
 use streaming_hub::model::event::Event;
 use streaming_hub::model::ids::{EventId, SubscriptionId};
@@ -50,6 +51,7 @@ fn options() -> Options {
         claim_batch: 8,
         recent_bytes: 1 << 20,
         pending_max: 1_000,
+        replay: ReplayPace::default(),
         loads: 1,
         body_bytes: 1 << 20,
         lease_ms: 70_000,

@@ -58,6 +58,7 @@ impl World {
         !unfinished
             && !unread
             && !asleep
+            && self.model.replays.is_empty()
             && hub.is_idle(self.hub_now())
             && hub.pool.is_empty()
             && hub.stopping.is_none()
@@ -74,10 +75,12 @@ impl World {
             self.model.jobs.iter().filter(|(_, job)| matches!(job.state, State::Waiting | State::Claimed(_))).collect();
         let hub = self.hub.as_ref().map(|hub| (hub.wake_at, hub.more, hub.suspended, hub.stopping, hub.next_turn));
         format!(
-            "{} jobs, first {:?}; {} claims; {hub:?} at {:?}",
+            "{} jobs, first {:?}; {} claims; {} replays, first {:?}; {hub:?} at {:?}",
             jobs.len(),
             jobs.first(),
             self.model.claims.len(),
+            self.model.replays.len(),
+            self.model.replays.first_key_value(),
             self.hub_now()
         )
     }
@@ -140,8 +143,8 @@ impl World {
             let sub = &self.model.subs[no];
             let event = &self.model.tenants[&sub.tenant][seq.0 as usize - 1].event;
             let received = self.receivers.received.get(&(*no, event.id)).copied().unwrap_or_default();
-            let most = 1 + received.unanswered + job.lost;
-            self.report.repeats += u64::from(received.taken.saturating_sub(1));
+            let most = 1 + received.unanswered + job.lost + job.again;
+            self.report.repeats += u64::from(received.taken.saturating_sub(1 + job.again));
             hold!(
                 received.taken <= most,
                 "invariant 8: {no}/{seq} arrived {} times, {most} at most were right: {job:?}",

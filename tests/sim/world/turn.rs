@@ -8,6 +8,7 @@ use crate::model::{Answer, Answers, Asked, Held};
 use streaming_hub::engine::Applied;
 use streaming_hub::engine::command::{AdmitResult, BreakerState, Managed, Refusal};
 use streaming_hub::model::job::Cause;
+use streaming_hub::model::replay::ReplayState;
 use streaming_hub::time::HubTime;
 
 /// Turns in a row in which nothing was asked, nothing was claimed, and more was wanted: beyond it, and beyond those in which a refill reads
@@ -100,7 +101,11 @@ impl World {
         for (asker, answer) in askers.iter().zip(&expected.admits) {
             self.tell(*asker, answer.is_ok());
         }
-        let nothing = taken == 0 && asked.manages.is_empty() && asked.settles.is_empty() && asked.admits.is_empty();
+        let nothing = taken == 0
+            && !expected.worked
+            && asked.manages.is_empty()
+            && asked.settles.is_empty()
+            && asked.admits.is_empty();
         let Some(hub) = &mut self.hub else { return Ok(()) };
         hub.idle_turns = if nothing && applied.more { hub.idle_turns + 1 } else { 0 };
         hold!(
@@ -193,6 +198,7 @@ fn shown(managed: &Managed) -> Answer {
         },
         Managed::Deleted => Answer::Deleted,
         Managed::Redriven(count) => Answer::Redriven(*count),
+        Managed::Replay(replay) => Answer::Replay { done: replay.done, running: replay.state == ReplayState::Running },
         Managed::Lane(lane) => Answer::Lane {
             waiting: lane.waiting,
             in_flight: lane.in_flight,

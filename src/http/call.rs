@@ -8,6 +8,7 @@ use crate::http::outside::{ProbeSeen, TestSeen};
 use crate::http::page::Query;
 use crate::http::problem::Problem;
 use crate::http::routes::{Op, Route, Takes};
+use crate::http::spec::Asker;
 use crate::http::{
     Api, Parts, admin, api_keys, change, create, dead_letters, events, idempotency, ingest, json, operator, redrive,
     replays, running, subscriptions,
@@ -143,6 +144,13 @@ impl Call {
         idempotency: Option<IdempotencyRow>,
     ) -> Result<Managed, Problem> {
         Ok(self.parts().writer.manage(Manage { action, idempotency }).await?)
+    }
+
+    /// Who asks, for what is read of a body.
+    pub(crate) fn asker(&self) -> Asker<'_> {
+        let parts = self.parts();
+        let (destinations, envelope) = (&parts.settings.destinations, &*parts.envelope);
+        Asker { tenant: &self.tenant, destinations, envelope, at: self.wall() }
     }
 
     /// Seals something of this tenant's.

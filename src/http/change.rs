@@ -15,7 +15,7 @@ use crate::http::json;
 use crate::http::outside::ProbeSeen;
 use crate::http::problem::Problem;
 use crate::http::shape::{Changed, ProbeShown, SkippedShown, SubscriptionShown};
-use crate::http::spec::{self, Subject};
+use crate::http::spec::{self, Asker, Subject};
 use crate::model::subscription::{Enabled, SIGNING_SECRET_FIELD, Skipped, Spec, Subscription, Verification};
 use crate::time::Timestamp;
 use http::StatusCode;
@@ -75,7 +75,7 @@ pub(crate) async fn patch(call: &Call) -> Result<Answer, Problem> {
     for _ in 0..TRIES {
         let stored = call.subscription()?;
         let wanted = call.if_match(stored.revision)?;
-        let (spec, verify) = patched(call, &stored, &patch)?;
+        let (spec, verify) = patched(call.asker(), &stored, &patch)?;
         let moves = !stored.spec.sink.is_proven_by(&spec.sink);
         let probed = match verify {
             Verify::Yes if moves => Some(probe_first(call, &stored, &spec).await?),
@@ -179,13 +179,15 @@ const TRIES: usize = 5;
 
 /// Whether the client wants the destination proven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verify {
+pub(crate) enum Verify {
+    /// It does.
     Yes,
+    /// It says nothing of it.
     No,
 }
 
 /// The specification that the patch leads to.
-fn patched(call: &Call, stored: &Subscription, patch: &Value) -> Result<(Spec, Verify), Problem> {
+pub(crate) fn patched(asker: Asker<'_>, stored: &Subscription, patch: &Value) -> Result<(Spec, Verify), Problem> {
     let form = Form::body(patch)?;
     let mut faults = Faults::default();
     form.only(&[&spec::FIELDS[..], &["verify"]].concat(), &spec::READ_ONLY, &mut faults);
@@ -194,7 +196,7 @@ fn patched(call: &Call, stored: &Subscription, patch: &Value) -> Result<(Spec, V
     json::merge(&mut whole, patch);
     let merged = Form::body(&whole)?;
     let subject = Subject { id: stored.id, stored: Some(&stored.spec) };
-    let spec = spec::read(call, subject, &merged, faults)?;
+    let spec = spec::read(asker, subject, &merged, faults)?;
     if stored.started && spec.start_from != stored.spec.start_from {
         let detail = "the subscription has started already; from where it did cannot be changed";
         return Err(Problem::field("/start_from", FieldCode::ReadOnly, detail));
@@ -203,7 +205,7 @@ fn patched(call: &Call, stored: &Subscription, patch: &Value) -> Result<(Spec, V
 }
 
 /// The subscription as it is shown, without what may only be read.
-fn settable(stored: &Subscription) -> Value {
+pub(crate) fn settable(stored: &Subscription) -> Value {
     match serde_json::to_value(SubscriptionShown::of(stored)) {
         Ok(Value::Object(fields)) => {
             let settable = fields.into_iter().filter(|(name, _)| spec::FIELDS.contains(&name.as_str()));

@@ -10,7 +10,7 @@ use crate::http::form::{Faults, Form};
 use crate::http::idempotency::Ticket;
 use crate::http::problem::Problem;
 use crate::http::shape::{ProbeShown, SubscriptionShown, location};
-use crate::http::spec::{self, Subject};
+use crate::http::spec::{self, Asker, Subject};
 use crate::model::ids::{Generation, SubNo, SubscriptionId, TenantNo};
 use crate::model::subscription::{Enabled, SIGNING_SECRET_FIELD, SigningSecrets, Spec, Subscription, Verification};
 use crate::rules::signature;
@@ -18,6 +18,7 @@ use crate::time::Timestamp;
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 use zeroize::Zeroizing;
 
@@ -40,18 +41,14 @@ pub(crate) struct Created<'a> {
 /// remembered in it (A1.7).
 pub(crate) async fn create(call: &Call, ticket: &mut Ticket) -> Result<Answer, Problem> {
     let body = call.json()?;
-    let form = Form::body(&body)?;
-    let mut faults = Faults::default();
-    form.only(&[&spec::FIELDS[..], &["verify"]].concat(), &spec::READ_ONLY, &mut faults);
-    let verify = form.flag("verify", &mut faults).unwrap_or(false);
     let id = SubscriptionId(call.api.new_uuid());
-    let spec = spec::read(call, Subject { id, stored: None }, &form, faults)?;
+    let (spec, verify) = wanted(call.asker(), id, &body)?;
 
     let secret = new_signing_secret()?;
     let sealed = call.seal(&id.to_string(), SIGNING_SECRET_FIELD, secret.as_bytes())?;
     let at = call.wall();
     let secrets = SigningSecrets { current: sealed.clone(), previous: None };
-    let known = as_it_will_be(call, id, spec.clone(), secrets, at);
+    let known = as_it_will_be(&call.tenant, id, spec.clone(), secrets, at);
     let answer = created(&known, &secret, None)?;
     let row = ticket.row(call, &answer)?;
     let new = NewSubscription { id, tenant: call.tenant.clone(), spec, secret: sealed, at };
@@ -64,6 +61,15 @@ pub(crate) async fn create(call: &Call, ticket: &mut Ticket) -> Result<Answer, P
     created(&proven.subscription, &secret, Some(ProbeShown::of(&proven.seen)))
 }
 
+/// What a new subscription is to be, and whether its destination is to be proven at once.
+pub(crate) fn wanted(asker: Asker<'_>, id: SubscriptionId, body: &Value) -> Result<(Spec, bool), Problem> {
+    let form = Form::body(body)?;
+    let mut faults = Faults::default();
+    form.only(&[&spec::FIELDS[..], &["verify"]].concat(), &spec::READ_ONLY, &mut faults);
+    let verify = form.flag("verify", &mut faults).unwrap_or(false);
+    Ok((spec::read(asker, Subject { id, stored: None }, &form, faults)?, verify))
+}
+
 /// A new signing secret of the operating system's chance (C9.1).
 pub(crate) fn new_signing_secret() -> Result<Zeroizing<String>, Problem> {
     let mut random = Zeroizing::new([0; 32]);
@@ -71,14 +77,21 @@ pub(crate) fn new_signing_secret() -> Result<Zeroizing<String>, Problem> {
     Ok(signature::new_secret(&random))
 }
 
-fn as_it_will_be(call: &Call, id: SubscriptionId, spec: Spec, secrets: SigningSecrets, at: Timestamp) -> Subscription {
+/// A new subscription before the writer has given it its numbers.
+pub(crate) fn as_it_will_be(
+    tenant: &str,
+    id: SubscriptionId,
+    spec: Spec,
+    secrets: SigningSecrets,
+    at: Timestamp,
+) -> Subscription {
     Subscription {
         // Number and generation are the writer's to give, and never shown.
         no: SubNo(0),
         tenant_no: TenantNo(0),
         generation: Generation(0),
         id,
-        tenant: call.tenant.to_string(),
+        tenant: tenant.to_owned(),
         revision: 1,
         spec,
         enabled: Enabled::Yes,

@@ -3,8 +3,8 @@
 //! A name is judged here without resolving it, so that a typing error is told at once; the one dial judges again, with addresses,
 //! at every attempt (C9.8).
 
-use crate::http::call::Call;
 use crate::http::form::Faults;
+use crate::http::spec::Asker;
 use crate::rules::address::{Verdict, judge_target, parse_webhook_url};
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::sign::CertifiedKey;
@@ -12,7 +12,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 /// A URL in its canonical spelling, if the hub may post there.
-pub(crate) fn check(call: &Call, url: &str, pointer: String, faults: &mut Faults) -> Option<String> {
+pub(crate) fn check(asker: Asker<'_>, url: &str, pointer: String, faults: &mut Faults) -> Option<String> {
     let target = match parse_webhook_url(url) {
         Ok(target) => target,
         Err(refusal) => {
@@ -20,8 +20,7 @@ pub(crate) fn check(call: &Call, url: &str, pointer: String, faults: &mut Faults
             return None;
         }
     };
-    let policy = &call.parts().settings.destinations;
-    match judge_target(policy, &call.tenant, target.https, &target.host, target.port) {
+    match judge_target(asker.destinations, asker.tenant, target.https, &target.host, target.port) {
         Verdict::Allow => Some(target.url),
         Verdict::Reject { rule, detail } => {
             faults.add_rule(pointer, rule, detail);

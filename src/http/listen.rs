@@ -5,12 +5,14 @@
 
 use crate::error::Code;
 use crate::http::problem::Problem;
+use crate::http::refused::{Worded, last_words};
 use crate::http::watch::{Judgement, LOOK_EVERY, Watch, Watched};
 use crate::http::{Api, Peer};
 use crate::model::limits::{
     CONNECTIONS, REQUEST_HEADERS, REQUEST_HEADERS_BYTES, SOCKET_CONNECTIONS, STREAMS_PER_CONNECTION,
 };
 use http::Request;
+use http::header::{HeaderValue, RETRY_AFTER};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -52,7 +54,8 @@ pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Option<TlsAcceptor
             }
             Err(_) => {
                 api.metrics().http_refused();
-                // Over TLS a refusal would cost the handshake that there is no room for: the connection is just closed.
+                // Over TLS a refusal would cost the handshake that there is no room for, and an answer in whichever protocol
+                // that agrees on: the connection is just closed, which every client takes for a reason to try again.
                 if let (None, Ok(refusal)) = (&tls, refusals.clone().try_acquire_owned()) {
                     tasks.spawn(refuse(stream, refusal));
                 }
@@ -160,7 +163,7 @@ where
     let _place = place;
     let watch = Watch::new(api.clock());
     let service = {
-        let watch = watch.clone();
+        let (api, watch) = (api.clone(), watch.clone());
         service_fn(move |request: Request<Incoming>| {
             let (api, watch) = (api.clone(), watch.clone());
             async move {
@@ -170,7 +173,12 @@ where
         })
     };
     let builder = builder();
-    let connection = builder.serve_connection(TokioIo::new(Watched::new(stream, watch.clone())), service);
+    let refused = {
+        let api = api.clone();
+        move |status| api.refused(status)
+    };
+    let stream = Worded::new(Watched::new(stream, watch.clone()), refused);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let mut stopping = false;
     loop {
@@ -203,7 +211,8 @@ fn builder() -> Builder<TokioExecutor> {
         // Room above the limit, so that a head somewhat over it still gets a problem and not a bare status.
         .max_buf_size(2 * REQUEST_HEADERS_BYTES)
         .max_headers(REQUEST_HEADERS);
-    let headers = u32::try_from(REQUEST_HEADERS_BYTES).unwrap_or(u32::MAX);
+    // As above: somewhat over the limit there is still a problem in answer.
+    let headers = u32::try_from(2 * REQUEST_HEADERS_BYTES).unwrap_or(u32::MAX);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -216,15 +225,10 @@ fn builder() -> Builder<TokioExecutor> {
 
 /// Tells a client over the limit to come back, without reading what it wants.
 async fn refuse(mut stream: TcpStream, _refusal: OwnedSemaphorePermit) {
-    let problem = Problem::new(Code::Overloaded, "the hub serves as many connections as it may; try again").answer("");
-    let head = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\nretry-after: 1\r\n\
-         connection: close\r\ncontent-length: {}\r\n\r\n",
-        problem.body.len()
-    );
+    let problem = Problem::new(Code::Overloaded, "the hub serves as many connections as it may; try again");
+    let words = last_words(problem.with_header(RETRY_AFTER, HeaderValue::from_static("1")), "");
     let told = async {
-        stream.write_all(head.as_bytes()).await?;
-        stream.write_all(&problem.body).await?;
+        stream.write_all(&words).await?;
         stream.shutdown().await?;
         // Closing with unread bytes would reset the connection and take the answer with it.
         let mut rest = [0; 4096];

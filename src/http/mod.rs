@@ -15,6 +15,8 @@ mod change;
 mod create;
 mod dead_letters;
 mod destination;
+#[cfg(feature = "fuzz-doors")]
+pub mod doors;
 mod events;
 mod form;
 mod health;
@@ -30,6 +32,7 @@ mod outside;
 mod page;
 mod problem;
 mod redrive;
+mod refused;
 mod replays;
 pub mod routes;
 mod running;
@@ -174,6 +177,14 @@ impl Api {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.parts.metrics
+    }
+
+    /// Takes note of a request that was refused before there was one; the id of the answer to it.
+    pub(crate) fn refused(&self, status: u16) -> String {
+        let request_id = self.new_request_id();
+        self.parts.metrics.http_request("unknown", status);
+        tracing::debug!(%request_id, status, "what came was no request");
+        request_id
     }
 
     pub(crate) fn clock(&self) -> Arc<dyn Clock> {

@@ -106,7 +106,8 @@ where
     let _ = tokio::time::timeout(DRAIN_TIME, reading).await;
 }
 
-const DRAIN_TIME: Duration = Duration::from_secs(2);
+/// How long what a refused client still sends is read.
+pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(2);
 
 fn too_large(ceiling: usize) -> Problem {
     Problem::new(Code::PayloadTooLarge, format!("the body may have at most {ceiling} bytes"))

@@ -4,7 +4,6 @@
 //! URL is in its canonical spelling and has passed the address policy, and its private key is sealed.
 
 use crate::error::{Code, FieldCode};
-use crate::http::call::Call;
 use crate::http::destination;
 use crate::http::form::{Faults, Form, check_duration, check_text};
 use crate::http::problem::Problem;
@@ -19,9 +18,11 @@ use crate::model::subscription::{
     CLIENT_KEY_FIELD, ClientCertificate, DeliveryOrder, EventPattern, RateLimit, SignatureFormat, Sink, Spec,
     StartFrom, WebhookSink,
 };
+use crate::rules::address::AddressPolicy;
 use crate::rules::classify::is_source;
 use crate::rules::extra_header;
 use crate::rules::matching::parse_pattern;
+use crate::secrets::{Envelope, Scope};
 use crate::time::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -47,6 +48,19 @@ pub(crate) const FIELDS: [&str; 13] = [
 pub(crate) const READ_ONLY: [&str; 7] =
     ["id", "enabled", "disabled_reason", "verification_state", "created_at", "updated_at", "health"];
 
+/// Who asks, and by what it is judged.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    /// Their tenant.
+    pub(crate) tenant: &'a str,
+    /// Where webhooks may go.
+    pub(crate) destinations: &'a AddressPolicy,
+    /// Seals what they keep secret.
+    pub(crate) envelope: &'a Envelope,
+    /// Now.
+    pub(crate) at: Timestamp,
+}
+
 /// For which subscription a specification is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject<'a> {
@@ -57,7 +71,12 @@ pub(crate) struct Subject<'a> {
 }
 
 /// Reads a whole specification. Unknown fields have been noted by the caller, who knows what else may stand beside it.
-pub(crate) fn read(call: &Call, subject: Subject<'_>, form: &Form<'_>, mut faults: Faults) -> Result<Spec, Problem> {
+pub(crate) fn read(
+    asker: Asker<'_>,
+    subject: Subject<'_>,
+    form: &Form<'_>,
+    mut faults: Faults,
+) -> Result<Spec, Problem> {
     let faults = &mut faults;
     let name = form.text("name", 1..=NAME_BYTES, faults);
     let description = form.prose("description", 0..=DESCRIPTION_BYTES, faults);
@@ -66,7 +85,7 @@ pub(crate) fn read(call: &Call, subject: Subject<'_>, form: &Form<'_>, mut fault
     let origin = origin(form, faults);
     let schema_major = form.integer("schema_major", 0..=u64::from(u32::MAX), faults);
     form.required("sink", faults);
-    let sink = form.form("sink", faults).and_then(|sink| read_sink(call, subject, &sink, faults));
+    let sink = form.form("sink", faults).and_then(|sink| read_sink(asker, subject, &sink, faults));
     let start_from = start_from(form, faults);
     let retry_schedule = retry_schedule(form, faults);
     let verification_echo = form.flag("verification_echo", faults);
@@ -193,7 +212,7 @@ fn metadata(form: &Form<'_>, faults: &mut Faults) -> Option<BTreeMap<String, Str
 /// A seq is a JSON integer below 2^53 (A1.10).
 const SEQ_END: u64 = 1 << 53;
 
-fn read_sink(call: &Call, subject: Subject<'_>, sink: &Form<'_>, faults: &mut Faults) -> Option<Sink> {
+fn read_sink(asker: Asker<'_>, subject: Subject<'_>, sink: &Form<'_>, faults: &mut Faults) -> Option<Sink> {
     sink.required("kind", faults);
     let kind = sink.text("kind", 0..=64, faults)?;
     if kind != "webhook" {
@@ -207,12 +226,12 @@ fn read_sink(call: &Call, subject: Subject<'_>, sink: &Form<'_>, faults: &mut Fa
     let url = sink.text("url", 1..=URL_BYTES, faults).and_then(|url| match subject.stored.map(|spec| &spec.sink) {
         // What was allowed when it was set is left alone: the dial judges it anyway.
         Some(Sink::Webhook(stored)) if stored.url == url => Some(url.to_owned()),
-        Some(Sink::Webhook(_)) | None => destination::check(call, url, sink.pointer("url"), faults),
+        Some(Sink::Webhook(_)) | None => destination::check(asker, url, sink.pointer("url"), faults),
     });
     let headers = headers(sink, faults);
     let timeout = sink.duration("timeout", 1000..=ATTEMPT_TIMEOUT_MAX_MS, faults);
     let signature_format = sink.choice("signature_format", &SIGNATURE_FORMATS, faults);
-    let client_certificate = client_certificate(call, subject, sink, faults);
+    let client_certificate = client_certificate(asker, subject, sink, faults);
     Some(Sink::Webhook(WebhookSink {
         url: url?,
         headers,
@@ -248,7 +267,7 @@ fn headers(sink: &Form<'_>, faults: &mut Faults) -> Vec<(String, String)> {
 
 /// A new certificate, or the stored one where what is shown of it came back unchanged.
 fn client_certificate(
-    call: &Call,
+    asker: Asker<'_>,
     subject: Subject<'_>,
     sink: &Form<'_>,
     faults: &mut Faults,
@@ -270,9 +289,10 @@ fn client_certificate(
         faults.add(given.pointer("certificate_pem"), FieldCode::InvalidValue, reason);
         return None;
     }
-    let sealed = call.seal(&subject.id.to_string(), CLIENT_KEY_FIELD, key.as_bytes());
-    match sealed {
-        Ok(key) => Some(ClientCertificate { chain_pem: chain.to_owned(), key, updated_at: call.wall() }),
+    let owner = subject.id.to_string();
+    let scope = Scope { tenant: asker.tenant, owner: &owner, field: CLIENT_KEY_FIELD };
+    match asker.envelope.seal(scope, key.as_bytes()) {
+        Ok(key) => Some(ClientCertificate { chain_pem: chain.to_owned(), key, updated_at: asker.at }),
         Err(_) => {
             faults.add(given.pointer("private_key_pem"), FieldCode::InvalidValue, "the key could not be sealed");
             None

@@ -24,6 +24,8 @@ mod credentials;
 mod cut;
 pub mod decode;
 mod discovery;
+#[cfg(feature = "fuzz-doors")]
+pub mod doors;
 mod fetcher;
 mod group;
 mod hanging;

@@ -13,7 +13,7 @@ pub struct RawRecord {
 }
 
 /// What becomes of a record (C2.7): exactly one of these.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Stored in the inbox.
     Accept(Box<Event>),

@@ -1,6 +1,6 @@
 //! What a dial gives: a plain or a TLS stream, and how it came about.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Read as _};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -53,9 +53,21 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
-            Stream::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
+            Stream::Tls(tls) => match Pin::new(&mut *tls).poll_read(cx, buf) {
+                Poll::Ready(Err(error)) => Poll::Ready(what_came_before(tls, buf).ok_or(error)),
+                other => other,
+            },
         }
     }
+}
+
+/// What was deciphered before the record that broke, which may have come with it in one read: it is genuine, and an answer's head may
+/// be in it. The fault itself is met by the next read.
+fn what_came_before(tls: &mut TlsStream<TcpStream>, buf: &mut ReadBuf<'_>) -> Option<()> {
+    let mut deciphered = tls.get_mut().1.reader();
+    let read = deciphered.read(buf.initialize_unfilled()).ok().filter(|read| *read > 0)?;
+    buf.advance(read);
+    Some(())
 }
 
 impl AsyncWrite for Stream {

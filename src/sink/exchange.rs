@@ -196,7 +196,7 @@ pub(super) struct Http2 {
 
 impl Http2 {
     pub(super) async fn open(conn: Conn, deadline: Deadline) -> Result<Self, Broken> {
-        let (meter, tls) = (Arc::new(Meter::default()), conn.tls_version());
+        let (meter, tls) = (Arc::new(Meter::paced()), conn.tls_version());
         meter.allow(AROUND_ANSWER_BYTES);
         let over = CancellationToken::new();
         let opening = http2::Builder::new(Tasks(over.clone()))
@@ -252,7 +252,7 @@ impl Http2 {
         let before = self.meter.received();
         self.meter.allow_more(AROUND_ANSWER_BYTES, SAVED_UP_BYTES);
         let sending = self.send.clone().send_request(request);
-        let response = match deadline.bound(sending).await {
+        let response = match deadline.bound(self.meter.in_pace(sending)).await {
             Some(response) => response.map_err(|error| broken(&error, &self.meter, before))?,
             None => {
                 // Not a byte in all that time: the peer may be gone without a word, and the next attempt must not wait for it too.
@@ -273,7 +273,7 @@ impl Http2 {
                 }
             });
             // What is left unread is given up with the stream.
-            let _ = tokio::time::timeout_at(until, read).await;
+            let _ = tokio::time::timeout_at(until, self.meter.in_pace(read)).await;
         }
         Ok(reading.answer)
     }

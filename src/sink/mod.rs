@@ -3,6 +3,8 @@
 //! * [`webhook`](self): the POST itself, `route` (a destination made ready), `headers` (what is said about an event);
 //! * `exchange` (one request over one connection), `pool` (connections at rest), `meter` (what a receiver may send).
 
+#[cfg(feature = "fuzz-doors")]
+pub mod doors;
 mod exchange;
 mod headers;
 mod meter;

@@ -21,13 +21,13 @@ pub(super) fn encode<T: Encode>(value: &T) -> Result<Vec<u8>, StoreError> {
 }
 
 pub(super) fn decode<T: Decode<()>>(bytes: &[u8]) -> Result<T, StoreError> {
-    let (value, _) = bincode::decode_from_slice(body(bytes)?, CONFIG).map_err(damaged)?;
-    Ok(value)
+    let body = body(bytes)?;
+    whole(body, bincode::decode_from_slice(body, CONFIG).map_err(damaged)?)
 }
 
 pub(super) fn borrow<'a, T: BorrowDecode<'a, ()>>(bytes: &'a [u8]) -> Result<T, StoreError> {
-    let (value, _) = bincode::borrow_decode_from_slice(body(bytes)?, CONFIG).map_err(damaged)?;
-    Ok(value)
+    let body = body(bytes)?;
+    whole(body, bincode::borrow_decode_from_slice(body, CONFIG).map_err(damaged)?)
 }
 
 fn body(bytes: &[u8]) -> Result<&[u8], StoreError> {
@@ -37,6 +37,14 @@ fn body(bytes: &[u8]) -> Result<&[u8], StoreError> {
             Err(StoreError::Damaged(format!("a value has version {other}, this program knows {VERSION}")))
         }
         None => Err(StoreError::Damaged("an empty value".to_owned())),
+    }
+}
+
+/// A value with bytes left over was not written by this format.
+fn whole<T>(body: &[u8], (value, read): (T, usize)) -> Result<T, StoreError> {
+    match body.len() - read {
+        0 => Ok(value),
+        left => Err(StoreError::Damaged(format!("a value has {left} bytes too many"))),
     }
 }
 
@@ -71,6 +79,7 @@ mod tests {
         assert_eq!(decode::<Job>(&bytes).unwrap(), job());
     }
 
+    // C13.6: never taken for something else.
     #[test]
     fn damaged_values_are_errors() {
         let bytes = encode(&job()).unwrap();
@@ -80,5 +89,7 @@ mod tests {
         let mut other = bytes.clone();
         other[0] = 9;
         assert!(decode::<Job>(&other).is_err());
+        let longer = [bytes, vec![0]].concat();
+        assert!(decode::<Job>(&longer).is_err(), "a byte too many");
     }
 }

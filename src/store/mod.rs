@@ -5,6 +5,8 @@
 
 mod codec;
 pub mod disk;
+#[cfg(feature = "fuzz-doors")]
+pub mod doors;
 mod key;
 mod replays;
 pub mod rows;

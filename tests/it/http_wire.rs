@@ -112,6 +112,7 @@ async fn ambiguous_requests_are_refused() {
         let request = format!("POST /v1/subscriptions HTTP/1.1\r\nhost: hub\r\n{head}\r\n\r\n{smuggled}");
         let answer = exchange(&hub, request.as_bytes()).await;
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{head}: {answer}");
+        assert!(answer.is_empty() || answer.contains("application/problem+json"), "{head}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1 200").count(), 0, "{head}: {answer}");
     }
     let both = "POST /v1/subscriptions HTTP/1.1\r\nhost: hub\r\ncontent-length: 40\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
@@ -122,6 +123,36 @@ async fn ambiguous_requests_are_refused() {
         assert!(!answer.contains("HTTP/1.1 200"), "{bytes:?}: {answer}");
     }
     assert_eq!(hub.call("GET", "/healthz", "", None).await.status, 200, "the hub lives");
+}
+
+// A1.4: what hyper refuses by itself is a problem like any other, and the client gets to read it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_request_is_a_problem_too() {
+    let hub = Hub::multi().await;
+    let many = "x: y\r\n".repeat(129);
+    let (long, heavy, endless) = ("a".repeat(65_600), "a".repeat(70_000), "a".repeat(3 << 20));
+    for (request, status, code) in [
+        ("nonsense\r\n\r\n".to_owned(), 400, "bad_request"),
+        ("GET / HTTP/9.9\r\n\r\n".to_owned(), 400, "bad_request"),
+        ("GET / HTTP/1.1\r\nbad name: x\r\n\r\n".to_owned(), 400, "bad_request"),
+        (format!("GET /{long} HTTP/1.1\r\nhost: hub\r\n\r\n"), 431, "headers_too_large"),
+        (format!("GET / HTTP/1.1\r\n{many}\r\n"), 431, "headers_too_large"),
+        (format!("GET / HTTP/1.1\r\nx: {heavy}\r\n\r\n"), 431, "headers_too_large"),
+        (format!("GET / HTTP/1.1\r\nx: {endless}"), 431, "headers_too_large"),
+        // One that was answered, and nonsense behind it.
+        ("GET /healthz HTTP/1.1\r\nhost: hub\r\n\r\nnonsense\r\n\r\n".to_owned(), 400, "bad_request"),
+    ] {
+        let answer = exchange(&hub, request.as_bytes()).await;
+        let told = answer.rfind("HTTP/1.1 ").map_or("", |at| &answer[at..]);
+        let (head, body) = told.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{:.60}: {answer}", request));
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{:.60}: {head}", request);
+        let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        assert_eq!(header("content-type: "), "application/problem+json", "{head}");
+        assert_eq!(header("content-length: "), body.len().to_string(), "{head}");
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!((body["code"].as_str(), body["status"].as_u64()), (Some(code), Some(status)), "{body}");
+        assert_eq!(body["request_id"], header("x-request-id: "), "{body}");
+    }
 }
 
 // A1.9: told to be too large is refused before anything of it has come.

@@ -11,6 +11,9 @@ mod cli_settings;
 mod cli_stop;
 mod command;
 mod examples;
+mod fuzz_corpus;
+#[path = "../fuzz/targets/mod.rs"]
+mod fuzz_targets;
 mod http_access;
 mod http_admin;
 mod http_health;

@@ -32,18 +32,14 @@ impl Authority {
 
     /// A certificate for those names, valid now.
     pub(crate) fn certificate(&self, names: &[&str]) -> Certified {
-        self.sign(names, 2099)
+        self.valid(names, 2019, 2099)
     }
 
-    /// One that was valid until 2020.
-    pub(crate) fn expired(&self, names: &[&str]) -> Certified {
-        self.sign(names, 2020)
-    }
-
-    fn sign(&self, names: &[&str], until: i32) -> Certified {
+    /// One that is valid from the first day of one year to that of another.
+    pub(crate) fn valid(&self, names: &[&str], from: i32, until: i32) -> Certified {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
-        params.not_before = date_time_ymd(2019, 1, 1);
+        params.not_before = date_time_ymd(from, 1, 1);
         params.not_after = date_time_ymd(until, 1, 1);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();

@@ -4,20 +4,25 @@
 //! | --- | --- |
 //! | `read` | reads a request whole (its `Content-Length`) and records it |
 //! | `take N` | reads N bytes |
+//! | `sip MS` | reads a byte every MS milliseconds, for ever |
+//! | `stream` | reads HTTP/2 frames up to the end of a request |
 //! | `send TEXT` | sends it; `\r`, `\n`, `\t` and `\xNN` stand for bytes |
 //! | `repeat N TEXT` | sends it N times, or for ever with `*` |
 //! | `drip MS TEXT` | sends it byte by byte, MS milliseconds apart, from its start again at its end |
-//! | `tls good`, `expired`, `other-name`, `self-signed`, `stranger` | TLS from here on, with such a certificate; `-h2` behind it: HTTP/2 |
+//! | `under TEXT` | sends it below TLS |
+//! | `tls good`, `expired`, `early`, `other-name`, `self-signed`, `stranger` | TLS from here on, with such a certificate; `-h2` behind it: HTTP/2 |
 //! | `hold` | keeps the connection open, reading, until the peer leaves |
+//! | `hold unread` | keeps it open and reads nothing |
 //! | `close` | ends the connection at once, without a TLS goodbye |
 //! | `reset` | resets the connection |
 //!
-//! Several scripts joined by `||` are for one connection each; the last one is for all that follow.
+//! Several scripts joined by `||` are for one connection each; the last one is for all that follow. The script `deaf` is alone: nobody
+//! answers those who connect.
 
 use super::https::{Authority, Certified, self_signed, server_tls};
-use socket2::SockRef;
-use std::io;
-use std::net::SocketAddr;
+use socket2::{Domain, SockRef, Socket, Type};
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -35,11 +40,15 @@ pub(crate) struct Scripted {
     connections: Arc<AtomicUsize>,
     ended: watch::Receiver<usize>,
     _tasks: JoinSet<()>,
+    _filling: Vec<Socket>,
 }
 
 impl Scripted {
     /// Starts one; `authority` is the one that its peers trust.
     pub(crate) async fn start(script: &str, authority: &Arc<Authority>) -> Self {
+        if script == "deaf" {
+            return Self::deaf();
+        }
         let scripts: Vec<Vec<Step>> = script.split("||").map(steps).collect();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -61,7 +70,25 @@ impl Scripted {
                 });
             }
         });
-        Self { address, requests, connections, ended, _tasks: tasks }
+        Self { address, requests, connections, ended, _tasks: tasks, _filling: Vec::new() }
+    }
+
+    /// Listens with its queue full and never accepts: the kernel leaves further connects without an answer.
+    fn deaf() -> Self {
+        let socket = |_| Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let listener = socket(0);
+        listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        listener.listen(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut filling: Vec<_> = (0..4).map(socket).collect();
+        for one in &filling {
+            one.set_nonblocking(true).unwrap();
+            let _ = one.connect(&address);
+        }
+        filling.push(listener);
+        let address = address.as_socket().unwrap();
+        let (requests, connections, ended) = (mpsc::unbounded_channel().1, Arc::default(), watch::channel(0).1);
+        Self { address, requests, connections, ended, _tasks: JoinSet::new(), _filling: filling }
     }
 
     /// How many connections were made to it.
@@ -84,11 +111,15 @@ impl Scripted {
 enum Step {
     Read,
     Take(usize),
+    Sip(Duration),
+    Stream,
     Send(Vec<u8>),
+    Under(Vec<u8>),
     Repeat(Option<usize>, Vec<u8>),
     Drip(Duration, Vec<u8>),
     Tls(String),
     Hold,
+    HoldUnread,
     Close,
     Reset,
 }
@@ -103,10 +134,14 @@ fn step(text: &str) -> Step {
     match verb {
         "read" => Step::Read,
         "take" => Step::Take(rest.parse().unwrap()),
+        "sip" => Step::Sip(Duration::from_millis(rest.parse().unwrap())),
+        "stream" => Step::Stream,
         "send" => Step::Send(bytes(rest)),
+        "under" => Step::Under(bytes(rest)),
         "repeat" => Step::Repeat(numbered().0.parse().ok(), bytes(numbered().1)),
         "drip" => Step::Drip(Duration::from_millis(numbered().0.parse().unwrap()), bytes(numbered().1)),
         "tls" => Step::Tls(rest.to_owned()),
+        "hold" if rest == "unread" => Step::HoldUnread,
         "hold" => Step::Hold,
         "close" => Step::Close,
         "reset" => Step::Reset,
@@ -154,7 +189,16 @@ async fn play(
             Step::Take(count) => {
                 stream.read_exact(&mut vec![0; count]).await?;
             }
+            Step::Sip(every) => loop {
+                tokio::time::sleep(every).await;
+                stream.read_exact(&mut [0]).await?;
+            },
+            Step::Stream => read_stream(&mut stream).await?,
             Step::Send(bytes) => stream.write_all(&bytes).await?,
+            Step::Under(bytes) => {
+                stream.flush().await?;
+                (&*SockRef::from(&socket)).write_all(&bytes)?;
+            }
             Step::Repeat(times, bytes) => {
                 let mut sent = 0;
                 while times.is_none_or(|times| sent < times) {
@@ -179,6 +223,7 @@ async fn play(
                 stream = Box::new(acceptor.accept(stream).await?);
             }
             Step::Hold => while stream.read(&mut [0; 4096]).await? > 0 {},
+            Step::HoldUnread => std::future::pending().await,
             Step::Close => break,
             Step::Reset => {
                 SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
@@ -196,7 +241,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 fn certificate(kind: &str, authority: &Authority) -> Certified {
     match kind {
         "good" => authority.certificate(&["receiver.test"]),
-        "expired" => authority.expired(&["receiver.test"]),
+        "expired" => authority.valid(&["receiver.test"], 2019, 2020),
+        "early" => authority.valid(&["receiver.test"], 2098, 2099),
         "other-name" => authority.certificate(&["other.test"]),
         "self-signed" => self_signed("receiver.test"),
         "stranger" => Authority::new().certificate(&["receiver.test"]),
@@ -216,6 +262,20 @@ async fn read_request(stream: &mut Box<dyn Stream>) -> io::Result<Vec<u8>> {
         }
         if stream.read_buf(&mut got).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+/// Reads HTTP/2 frames until one of them ends a stream.
+async fn read_stream(stream: &mut Box<dyn Stream>) -> io::Result<()> {
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await?;
+        let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+        stream.read_exact(&mut vec![0; length]).await?;
+        // DATA and HEADERS have the flag END_STREAM.
+        if matches!(head[3], 0 | 1) && head[4] & 1 != 0 {
+            return Ok(());
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 const WHICH: &str = "FUZZ_TARGET";
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    static TARGET: OnceLock<fn(&[u8])> = OnceLock::new();
+    static TARGET: OnceLock<targets::Target> = OnceLock::new();
     let run = TARGET.get_or_init(|| {
         let name = std::env::var(WHICH).unwrap_or_default();
         let found = targets::ALL.iter().find(|(known, _)| *known == name);

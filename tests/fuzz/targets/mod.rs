@@ -16,8 +16,11 @@ use streaming_hub::rules::address::AddressPolicy;
 use streaming_hub::secrets::{Envelope, Kek};
 use streaming_hub::time::Timestamp;
 
+/// Tries one input.
+pub(crate) type Target = fn(&[u8]);
+
 /// Every target with its name, which is also the name of its folder in `tests/fuzz/corpus`.
-pub(crate) const ALL: [(&str, fn(&[u8])); 6] = [
+pub(crate) const ALL: [(&str, Target); 6] = [
     ("records", records::run),
     ("kafka", kafka::run),
     ("retry_after", retry_after::run),

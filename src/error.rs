@@ -78,6 +78,8 @@ codes! {
     Internal = 500 "internal" "The hub failed; the log says why",
     /// Writes are suspended (C13.4).
     StoreSuspended = 503 "store_suspended" "The store takes no writes now",
+    /// Less than `STORE_RESERVE_BYTES` is free (C13.4).
+    DiskLow = 503 "disk_low" "The disk is nearly full",
     /// A check of `/readyz` failed, or the hub is draining (C13.1).
     NotReady = 503 "not_ready" "The hub is not ready",
     /// The hub is stopping (C13.2).

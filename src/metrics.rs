@@ -61,6 +61,8 @@ pub struct Metrics {
     oldest_unfinished: Seconds,
     store_bytes: Gauge,
     store_suspended: Gauge,
+    disk_free: Gauge,
+    disk_low: Gauge,
     attempt_duration: Histogram,
     first_attempt: Histogram,
     commit_duration: Histogram,
@@ -105,6 +107,8 @@ impl Metrics {
             oldest_unfinished: Seconds::default(),
             store_bytes: Gauge::default(),
             store_suspended: Gauge::default(),
+            disk_free: Gauge::default(),
+            disk_low: Gauge::default(),
             attempt_duration: Histogram::new(ATTEMPT_SECONDS),
             first_attempt: Histogram::new(FIRST_ATTEMPT_SECONDS),
             commit_duration: Histogram::new(COMMIT_SECONDS),
@@ -157,6 +161,9 @@ impl Metrics {
         all.register("oldest_unfinished_age_seconds", help, self.oldest_unfinished.clone());
         all.register("store_bytes", "Allocated bytes of the store file", self.store_bytes.clone());
         all.register("store_suspended", "1 while the store takes no writes", self.store_suspended.clone());
+        all.register("disk_free_bytes", "Free bytes on the disk of the store", self.disk_free.clone());
+        let help = "1 while less than STORE_RESERVE_BYTES is free: no events and no changes are taken";
+        all.register("disk_low", help, self.disk_low.clone());
         all.register("attempt_duration_seconds", "Duration of attempts", self.attempt_duration.clone());
         let help = "From storing an event (and the first step of its schedule) to the claim for its first attempt";
         all.register("accept_to_first_attempt_seconds", help, self.first_attempt.clone());
@@ -204,6 +211,16 @@ impl Metrics {
     /// Says whether the store takes writes.
     pub fn store_suspended(&self, suspended: bool) {
         self.store_suspended.set(i64::from(suspended));
+    }
+
+    /// Says how much of the store's disk is free.
+    pub fn disk_free(&self, bytes: u64) {
+        self.disk_free.set(shown(bytes));
+    }
+
+    /// Says whether that is less than `STORE_RESERVE_BYTES` (C13.4).
+    pub fn disk_low(&self, is_low: bool) {
+        self.disk_low.set(i64::from(is_low));
     }
 
     /// Counts a system event that was never handed to the writer.

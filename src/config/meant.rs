@@ -50,6 +50,8 @@ fn all(read: &mut Reader<'_>, around: &Surroundings) -> Option<Settings> {
     let dispatch = dispatch(read);
     let engine = engine(read, dispatch);
     let store = store(read);
+    let reserve =
+        read.parse("STORE_RESERVE_BYTES", "a size like 10GiB, a part of the disk up to 50%, or 0", value::reserve);
     let secret_overlap = read.duration("SECRET_OVERLAP", Duration::ZERO..=days(30));
     let drain = read.duration("SHUTDOWN_TIMEOUT", Duration::from_millis(100)..=secs(600));
     let pre_stop = read.duration("PRE_STOP_DRAIN_TIMEOUT", Duration::ZERO..=secs(600));
@@ -68,6 +70,7 @@ fn all(read: &mut Reader<'_>, around: &Surroundings) -> Option<Settings> {
         dispatch: dispatch?,
         engine: engine?,
         store: store?,
+        reserve: reserve?,
         secret_overlap: secret_overlap?,
         stop: StopSettings { drain: drain?, pre_stop: pre_stop? },
     })

@@ -5,6 +5,7 @@ use crate::kafka::KafkaSettings;
 use crate::model::limits;
 use crate::rules::address::AddressPolicy;
 use crate::rules::classify::Policy;
+use crate::rules::room::Reserve;
 use crate::store::StoreSettings;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,6 +40,8 @@ pub struct Settings {
     pub engine: EngineSettings,
     /// How the store's file is kept.
     pub store: StoreSettings,
+    /// What must stay free on the store's disk (C13.4).
+    pub reserve: Reserve,
     /// How long a rotated secret still signs (C9.2).
     pub secret_overlap: Duration,
     /// How the hub stops.

@@ -199,6 +199,11 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         heading: "Store",
         settings: &[
+            plain(
+                "STORE_RESERVE_BYTES",
+                "5%",
+                "Free space under which no events and no changes are taken: a size, a part of the disk like 5%, or 0",
+            ),
             plain("STORE_CACHE_BYTES", "128MiB", "Memory for pages of the store"),
             plain(
                 "STORE_QUICK_REPAIR_ABOVE",
@@ -232,7 +237,6 @@ pub(super) const LATER: &[&str] = &[
     "RETENTION",
     "RETENTION_DROPS_PENDING",
     "STORE_MAX_BYTES",
-    "STORE_RESERVE_BYTES",
 ];
 
 /// Every setting, in the order of the table.

@@ -2,6 +2,7 @@
 //! a wrong one; the caller knows what is allowed.
 
 use crate::rules::backoff::Schedule;
+use crate::rules::room::Reserve;
 use crate::time::millis;
 use base64::Engine as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -40,6 +41,19 @@ pub(super) fn size(text: &str) -> Option<u64> {
     };
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
+
+/// `10GiB`, `5%`, `0`.
+pub(super) fn reserve(text: &str) -> Option<Reserve> {
+    match text.trim().strip_suffix('%') {
+        Some(percent) => {
+            percent.trim_end().parse().ok().filter(|percent| *percent <= RESERVE_PERCENT_MAX).map(Reserve::Percent)
+        }
+        None => size(text).map(Reserve::Bytes),
+    }
+}
+
+/// The largest part of a disk that may be kept free.
+const RESERVE_PERCENT_MAX: u8 = 50;
 
 /// `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, and `:8080` for every address.
 pub(super) fn listen(text: &str) -> Option<SocketAddr> {
@@ -119,6 +133,23 @@ pub(super) fn pem(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // C13.4
+    #[test]
+    fn a_reserve_is_a_size_or_a_part_of_the_disk() {
+        for (text, expected) in [
+            ("5%", Some(Reserve::Percent(5))),
+            ("50 %", Some(Reserve::Percent(50))),
+            ("10GiB", Some(Reserve::Bytes(10 << 30))),
+            ("0", Some(Reserve::Bytes(0))),
+            ("51%", None),
+            ("5.5%", None),
+            ("%", None),
+            ("much", None),
+        ] {
+            assert_eq!(reserve(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn sizes_have_units() {

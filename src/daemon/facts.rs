@@ -1,8 +1,11 @@
 //! What the running hub is like: the checks of `/readyz`, and what `/admin/ingest` shows (C13.1).
 
+use super::space::Pace;
 use crate::http::{Check, CheckState, Facts, PartitionFacts};
 use crate::kafka::{self, KafkaStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const DISK_LOW: &str = "the disk is nearly full: less than STORE_RESERVE_BYTES is free; no events and no changes are taken until there is more, deliveries go on";
 
 /// The hub's health, told by its parts and shown by the API.
 #[derive(Debug)]
@@ -15,7 +18,9 @@ pub(super) struct Health {
 #[derive(Debug, Default)]
 struct Now {
     draining: bool,
-    suspended: Option<String>,
+    suspended: Option<&'static str>,
+    disk_low: bool,
+    pace: Pace,
     broken: Option<&'static str>,
     foreign: bool,
 }
@@ -36,14 +41,24 @@ impl Health {
         self.now().draining = true;
     }
 
-    /// Writes are suspended, for that reason.
-    pub(super) fn suspended(&self, why: &str) {
-        self.now().suspended = Some(why.to_owned());
+    /// Writes are suspended, for that reason: words that everybody may read.
+    pub(super) fn suspended(&self, why: &'static str) {
+        self.now().suspended = Some(why);
     }
 
     /// Writes go on.
     pub(super) fn resumed(&self) {
         self.now().suspended = None;
+    }
+
+    /// Whether less than `STORE_RESERVE_BYTES` is free (C13.4).
+    pub(super) fn disk_low(&self, is_low: bool) {
+        self.now().disk_low = is_low;
+    }
+
+    /// How the disk answers.
+    pub(super) fn pace(&self, pace: Pace) {
+        self.now().pace = pace;
     }
 
     /// Events of other tenants are stored in a single-tenant hub. True: that is news.
@@ -94,6 +109,19 @@ impl Health {
     }
 }
 
+// The store's own words may name paths: they are in the log.
+fn store(now: &Now) -> Check {
+    let (state, detail) = match (now.suspended, now.pace) {
+        (Some(why), _) => (CheckState::Failed, Some(format!("the store takes no writes now: {why}"))),
+        (None, Pace::Hangs) => (CheckState::Failed, Some("the disk hangs: a write does not end".to_owned())),
+        (None, Pace::Slow) => {
+            (CheckState::Degraded, Some("the disk is slow: a write has taken long already".to_owned()))
+        }
+        (None, Pace::Well) => (CheckState::Ok, None),
+    };
+    Check { name: "store", state, detail }
+}
+
 impl Facts for Health {
     fn checks(&self) -> Vec<Check> {
         let now = self.now();
@@ -104,8 +132,8 @@ impl Facts for Health {
         };
         vec![
             failed("draining", now.draining.then(|| "the hub is stopping".to_owned())),
-            // The store's own words may name paths: they are in the log.
-            failed("store", now.suspended.as_ref().map(|_| "the store takes no writes now".to_owned())),
+            store(&now),
+            failed("disk", now.disk_low.then(|| DISK_LOW.to_owned())),
             failed("workers", now.broken.map(|part| format!("{part} ended"))),
             self.kafka(),
             self.tenants(now.foreign),
@@ -143,12 +171,35 @@ mod tests {
         let health = Health::new(None, false);
         let states = || health.checks().into_iter().map(|check| (check.name, check.state)).collect::<Vec<_>>();
         let (ok, failed) = (CheckState::Ok, CheckState::Failed);
-        assert_eq!(states(), [("draining", ok), ("store", ok), ("workers", ok), ("kafka", ok), ("tenants", ok)]);
-        health.suspended("no space at some path");
-        assert_eq!(states()[1], ("store", failed));
+        let all = |draining, store, disk| {
+            let others = [("workers", ok), ("kafka", ok), ("tenants", ok)];
+            [("draining", draining), ("store", store), ("disk", disk)].into_iter().chain(others).collect::<Vec<_>>()
+        };
+        assert_eq!(states(), all(ok, ok, ok));
+        health.suspended("the disk is full");
+        assert_eq!(states(), all(ok, failed, ok));
         health.resumed();
         health.drain();
-        assert_eq!(states(), [("draining", failed), ("store", ok), ("workers", ok), ("kafka", ok), ("tenants", ok)]);
+        assert_eq!(states(), all(failed, ok, ok));
+    }
+
+    // C13.4
+    #[test]
+    fn a_disk_without_room_is_said_in_plain_words() {
+        let health = Health::new(None, false);
+        let said = |name| health.checks().into_iter().find(|check| check.name == name).unwrap();
+        health.disk_low(true);
+        assert_eq!((said("disk").state, said("disk").detail.as_deref()), (CheckState::Failed, Some(DISK_LOW)));
+        health.disk_low(false);
+        assert_eq!((said("disk").state, said("disk").detail), (CheckState::Ok, None));
+        for (pace, state) in
+            [(Pace::Slow, CheckState::Degraded), (Pace::Hangs, CheckState::Failed), (Pace::Well, CheckState::Ok)]
+        {
+            health.pace(pace);
+            assert_eq!(said("store").state, state, "{pace:?}");
+        }
+        health.suspended(crate::store::StoreError::Full("/some/path: ENOSPC".to_owned()).in_short());
+        assert_eq!(said("store").detail.as_deref(), Some("the store takes no writes now: the disk is full"));
     }
 
     // C2.8

@@ -7,12 +7,14 @@ mod addresses;
 mod facts;
 mod listeners;
 mod noticing;
+mod open_files;
 mod opened;
 mod outgoing;
 mod prober;
 mod service;
 mod signals;
 mod source;
+mod space;
 mod telling;
 
 pub use listeners::bind;
@@ -87,6 +89,11 @@ pub enum DaemonError {
     /// A part that must not end has ended; the log says why.
     #[error("{0} ended unexpectedly; the hub stopped, so that it can be started again")]
     Broken(&'static str),
+    /// Something did not end, most likely a write to a disk that hangs.
+    #[error(
+        "the hub did not end within {0:?}: the store's disk may hang; it ended as if it were killed: nothing is lost, and what was in flight is attempted again"
+    )]
+    NotEnded(Duration),
     /// The second signal came.
     #[error("stopped at once; what was in flight is attempted again at the next start")]
     StoppedAtOnce,
@@ -110,6 +117,7 @@ impl DaemonError {
             | DaemonError::Io { .. }
             | DaemonError::Refused(_)
             | DaemonError::Broken(_)
+            | DaemonError::NotEnded(_)
             | DaemonError::StoppedAtOnce => false,
         }
     }
@@ -128,10 +136,16 @@ pub async fn run(settings: Settings) -> Result<(), DaemonError> {
     let signals = Signals::listen().map_err(DaemonError::io("signals"))?;
     let disk = FileDisk::take(&settings.data_dir)?;
     let port = bind(&settings.http)?;
-    let running = tokio::select! {
-        running = start(settings, disk, port, Arc::new(SystemClock::new())) => running?,
-        // A large store may take long to open; breaking that off is no worse than a crash, which loses nothing.
+    let clock = Arc::new(SystemClock::new());
+    // A large store may take long to open; breaking that off is no worse than a crash, which loses nothing.
+    let opened = tokio::select! {
+        opened = open(&settings, disk, clock.clone()) => opened?,
         () = signals.drain.cancelled() => return Ok(()),
+    };
+    // From here on attempts are made, and their outcomes are to be stored: what has begun is wound down.
+    let running = tokio::select! {
+        running = start_over(settings, opened, port, clock) => running?,
+        () = signals.now.cancelled() => return Err(DaemonError::StoppedAtOnce),
     };
     let broken = tokio::select! {
         () = signals.drain.cancelled() => None,
@@ -151,10 +165,21 @@ pub async fn start(
     port: TcpListener,
     clock: Arc<dyn Clock>,
 ) -> Result<Running, DaemonError> {
+    let opened = open(&settings, disk, clock.clone()).await?;
+    start_over(settings, opened, port, clock).await
+}
+
+/// Starts the whole hub over a store that is open.
+async fn start_over(
+    settings: Settings,
+    opened: Opened,
+    port: TcpListener,
+    clock: Arc<dyn Clock>,
+) -> Result<Running, DaemonError> {
     let tcp = listeners::taken(port).map_err(DaemonError::io("the API's port"))?;
     let address = tcp.local_addr().map_err(DaemonError::io("the API's port"))?;
     let tls = settings.http.tls.as_ref().map(listeners::tls).transpose()?;
-    let mut running = begin(&settings, disk, clock, Some(address), Work::Everything).await?;
+    let mut running = begin(&settings, opened, clock, Some(address), Work::Everything).await?;
     running.listening.tcp(tcp, tls);
     if let Some(kafka) = settings.kafka
         && let Err(error) = running.read_kafka(kafka).await
@@ -176,7 +201,8 @@ pub async fn start_for_commands(
     disk: FileDisk,
     clock: Arc<dyn Clock>,
 ) -> Result<Running, DaemonError> {
-    begin(&settings, disk, clock, None, Work::CommandsOnly).await
+    let opened = open(&settings, disk, clock.clone()).await?;
+    begin(&settings, opened, clock, None, Work::CommandsOnly).await
 }
 
 /// Where the command socket of such a hub is (C13.5).
@@ -191,20 +217,27 @@ enum Work {
     CommandsOnly,
 }
 
+async fn open(settings: &Settings, disk: FileDisk, clock: Arc<dyn Clock>) -> Result<Opened, DaemonError> {
+    // Refused before anything of the store is touched.
+    settings.http.tls.as_ref().map(listeners::tls).transpose()?;
+    let can_open = open_files::allowed(settings.engine.slots);
+    opened::open(settings, can_open, disk, clock).await
+}
+
 async fn begin(
     settings: &Settings,
-    disk: FileDisk,
+    opened: Opened,
     clock: Arc<dyn Clock>,
     address: Option<SocketAddr>,
     work: Work,
 ) -> Result<Running, DaemonError> {
-    let Opened { mut engine, board, reader, envelope, hub_clock } = opened::open(settings, disk, clock.clone()).await?;
+    let Opened { mut engine, board, reader, envelope, hub_clock, can_open } = opened;
     let delivery_key = Arc::new(ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &engine.delivery_key()));
     if work == Work::CommandsOnly {
         engine.stop_claiming();
     }
     let policy = outgoing::policy(settings, address);
-    let sinks = outgoing::sinks(settings, policy.clone(), envelope.clone(), clock.clone())?;
+    let sinks = outgoing::sinks(settings, can_open.resting_max, policy.clone(), envelope.clone(), clock.clone())?;
     let socket = socket_path(settings);
     let unix = http::bind_unix(&socket).map_err(DaemonError::io(socket.display().to_string()))?;
 
@@ -220,6 +253,11 @@ async fn begin(
     }
     let (writer, thread, claims) = writer::start(engine, clock.clone(), hub_clock, telling.clone())
         .map_err(DaemonError::io("the writer's thread"))?;
+    // Before anybody can ask for anything.
+    let mut space = space::Watcher::new(settings.data_dir.clone(), settings.reserve, thread.gate(), telling.clone());
+    space.look().await;
+    let commits = space::watch_commits(thread.gate(), clock.clone(), telling.clone());
+    let watching_disk = [tokio::spawn(space.watch()), tokio::spawn(commits)];
     let dispatch_stop = CancellationToken::new();
     let dispatch = crate::dispatch::Dispatch {
         writer: writer.clone(),
@@ -280,6 +318,7 @@ async fn begin(
         dispatching,
         tending,
         noticing,
+        watching_disk,
         listening,
         stop: settings.stop,
     })
@@ -307,10 +346,13 @@ pub struct Running {
     dispatching: Option<JoinHandle<()>>,
     tending: JoinHandle<()>,
     noticing: Option<JoinHandle<()>>,
+    watching_disk: [JoinHandle<()>; 2],
     listening: Listening,
     stop: StopSettings,
 }
 
+/// What closing may take beside the time for attempts: of 40 s in all, with the defaults.
+const CLOSE: Duration = Duration::from_secs(8);
 /// How often is looked whether a part has ended that must not.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -369,15 +411,17 @@ impl Running {
         }
     }
 
-    /// Drains and closes (C13.2). A second signal ends it at once.
+    /// Drains and closes (C13.2). A second signal ends it at once, and a disk that hangs when the time for all of it is over.
     ///
     /// # Errors
-    /// When the second signal came.
+    /// When the second signal came, or the disk hung.
     pub async fn stop(self, signals: &Signals) -> Result<(), DaemonError> {
         service::stopping();
+        let all = self.stop.pre_stop.saturating_add(self.stop.drain).saturating_add(CLOSE);
         tokio::select! {
             () = self.wind_down() => Ok(()),
             () = signals.now.cancelled() => Err(DaemonError::StoppedAtOnce),
+            () = tokio::time::sleep(all) => Err(DaemonError::NotEnded(all)),
         }
     }
 
@@ -399,6 +443,7 @@ impl Running {
             // It has nothing that must be finished: what it saw is seen again after the next start.
             noticing.abort();
         }
+        self.watching_disk.iter().for_each(JoinHandle::abort);
         self.listening.stop().await;
         let thread = self.thread;
         // Commits what is queued and closes the store: file work, not for the runtime's threads.

@@ -3,6 +3,7 @@
 //! Invariant: a KEK is made only together with a new store, and a store is used only with the KEK that seals in it: neither a lost
 //! nor a wrong key is ever answered with a new one.
 
+use super::open_files::CanOpen;
 use super::{DaemonError, chance, service};
 use crate::config::{KekFrom, Settings, Tenancy};
 use crate::engine::Engine;
@@ -25,12 +26,18 @@ pub(super) struct Opened {
     pub(super) reader: Reader,
     pub(super) envelope: Arc<Envelope>,
     pub(super) hub_clock: HubClock,
+    pub(super) can_open: CanOpen,
 }
 
-/// Opens everything, off the runtime's threads, and keeps a service manager patient meanwhile.
-pub(super) async fn open(settings: &Settings, disk: FileDisk, clock: Arc<dyn Clock>) -> Result<Opened, DaemonError> {
+/// Opens everything, for as many attempts at once as there can be, off the runtime's threads, and keeps a service manager patient meanwhile.
+pub(super) async fn open(
+    settings: &Settings,
+    can_open: CanOpen,
+    disk: FileDisk,
+    clock: Arc<dyn Clock>,
+) -> Result<Opened, DaemonError> {
     let settings = settings.clone();
-    let mut opening = tokio::task::spawn_blocking(move || open_blocking(&settings, disk, &*clock));
+    let mut opening = tokio::task::spawn_blocking(move || open_blocking(&settings, can_open, disk, &*clock));
     loop {
         match tokio::time::timeout(service::EXTEND_EVERY, &mut opening).await {
             Ok(opened) => return opened.unwrap_or(Err(DaemonError::Broken("opening the store"))),
@@ -39,7 +46,12 @@ pub(super) async fn open(settings: &Settings, disk: FileDisk, clock: Arc<dyn Clo
     }
 }
 
-fn open_blocking(settings: &Settings, disk: FileDisk, clock: &dyn Clock) -> Result<Opened, DaemonError> {
+fn open_blocking(
+    settings: &Settings,
+    can_open: CanOpen,
+    disk: FileDisk,
+    clock: &dyn Clock,
+) -> Result<Opened, DaemonError> {
     let is_new = !disk.exists()?;
     let kek = kek(&settings.kek, is_new)?;
     let store = Store::open(Arc::new(disk), settings.store, &birth(clock)?)?;
@@ -49,6 +61,7 @@ fn open_blocking(settings: &Settings, disk: FileDisk, clock: &dyn Clock) -> Resu
     let board = Arc::new(Board::default());
     let now = hub_clock.now(clock);
     let mut engine_settings = settings.engine.clone();
+    engine_settings.slots = can_open.slots;
     engine_settings.only_tenant = match &settings.tenancy {
         Tenancy::Single(tenant) => Some(tenant.to_string().into()),
         Tenancy::Multi => None,
@@ -67,7 +80,7 @@ fn open_blocking(settings: &Settings, disk: FileDisk, clock: &dyn Clock) -> Resu
         return Err(DaemonError::KekMismatch);
     }
     let reader = engine.reader();
-    Ok(Opened { engine, board, reader, envelope, hub_clock })
+    Ok(Opened { engine, board, reader, envelope, hub_clock, can_open })
 }
 
 fn kek(from: &KekFrom, store_is_new: bool) -> Result<Kek, DaemonError> {

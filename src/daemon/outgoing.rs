@@ -21,6 +21,7 @@ pub(super) fn policy(settings: &Settings, own: Option<SocketAddr>) -> AddressPol
 /// Sinks under that policy.
 pub(super) fn sinks(
     settings: &Settings,
+    resting_max: usize,
     policy: AddressPolicy,
     envelope: Arc<Envelope>,
     clock: Arc<dyn Clock>,
@@ -34,7 +35,8 @@ pub(super) fn sinks(
     let wrong = |why: String| DaemonError::Setting { setting: "SINK_CA_CERT", why };
     let resolver = Arc::new(SystemResolver::new(clock.clone()));
     let dialler = Dialler::new(Arc::new(policy), resolver, roots).map_err(|error| wrong(error.to_string()))?;
-    let said = sink::Settings::new(visibility(&settings.tenancy), settings.sinks.attempt_timeout);
+    let mut said = sink::Settings::new(visibility(&settings.tenancy), settings.sinks.attempt_timeout);
+    said.resting_max = resting_max;
     let sinks = Sinks::new(envelope, Arc::new(dialler), clock, said).map_err(|error| wrong(error.to_string()))?;
     Ok(Arc::new(sinks))
 }

@@ -1,11 +1,14 @@
 //! Who the writer and dispatch tell what they did: metrics, health, and one log line for each change of state.
 
 use super::facts::Health;
+use super::space::Pace;
 use crate::dispatch::Watching;
 use crate::engine::Counts;
 use crate::metrics::Metrics;
 use crate::model::job::Outcome;
 use crate::model::notice::{Notice, Urgency};
+use crate::model::space::{Room, Space};
+use crate::store::StoreError;
 use crate::writer::Telling;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +36,46 @@ impl Told {
     }
 }
 
+impl Told {
+    /// So much of the disk is free.
+    pub(super) fn space(&self, space: Space) {
+        self.metrics.disk_free(space.free);
+    }
+
+    /// The disk answers otherwise than before.
+    pub(super) fn pace(&self, pace: Pace) {
+        self.health.pace(pace);
+        match pace {
+            Pace::Slow => tracing::warn!(
+                "the disk is slow: a write has taken long already; everything that is to be stored waits for it"
+            ),
+            Pace::Hangs => {
+                tracing::error!("the disk hangs: a write does not end; everything that is to be stored waits for it")
+            }
+            Pace::Well => tracing::info!("the disk answers again"),
+        }
+    }
+
+    /// The disk allows something else than before (C13.4).
+    pub(super) fn room(&self, room: Room, space: Space, reserve: u64) {
+        let is_low = !room.takes_new();
+        self.health.disk_low(is_low);
+        self.metrics.disk_low(is_low);
+        let Space { free, total } = space;
+        if is_low {
+            tracing::error!(
+                free,
+                reserve,
+                total,
+                "the disk is nearly full: less than STORE_RESERVE_BYTES is free; no events and no changes are taken until there is \
+                 more, deliveries go on: free some space or enlarge the disk"
+            );
+        } else {
+            tracing::info!(free, reserve, total, "there is room on the disk again; events and changes are taken");
+        }
+    }
+}
+
 impl Telling for Told {
     fn committed(&self, counts: &Counts, size: usize, took: Duration) {
         self.metrics.committed(counts, size, took);
@@ -56,9 +99,9 @@ impl Telling for Told {
         }
     }
 
-    fn suspended(&self, why: &str) {
-        tracing::error!(why, "the store failed; writes are suspended until it can be opened again");
-        self.health.suspended(why);
+    fn suspended(&self, why: &StoreError) {
+        tracing::error!(%why, "the store failed; writes are suspended until it can be opened again");
+        self.health.suspended(why.in_short());
         self.metrics.store_suspended(true);
     }
 
@@ -66,6 +109,13 @@ impl Telling for Told {
         tracing::info!("the store is open again; writes go on");
         self.health.resumed();
         self.metrics.store_suspended(false);
+    }
+
+    fn ended_unstored(&self, why: &StoreError) {
+        tracing::error!(
+            %why,
+            "the store failed at the end: the last outcomes are not in it, and their deliveries are made again after the next start"
+        );
     }
 }
 

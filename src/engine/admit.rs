@@ -24,6 +24,10 @@ impl Core {
         admit: Admit,
         counts: &mut Counts,
     ) -> Result<Result<Admitted, Refusal>, StoreError> {
+        // The position stays as well: what was not stored is read again.
+        if !self.room.takes_new() {
+            return Ok(Err(Refusal::DiskLow));
+        }
         let step = match &admit.from {
             AdmitFrom::Partition(step) => Some(step),
             AdmitFrom::Http => None,

@@ -193,6 +193,30 @@ pub enum Action {
     InspectHub,
 }
 
+impl Action {
+    /// Whether it is a change that somebody wants: those wait while the disk is nearly full (C13.4). What only looks, and what the hub
+    /// itself has to say, goes on.
+    pub fn needs_room(&self) -> bool {
+        match self {
+            Action::CreateSubscription(_)
+            | Action::ChangeSubscription { .. }
+            | Action::DeleteSubscription { .. }
+            | Action::Redrive(_)
+            | Action::DeadLetter { .. }
+            | Action::StartReplay { .. }
+            | Action::CancelReplay { .. }
+            | Action::CreateApiKey(_)
+            | Action::RevokeApiKey { .. }
+            | Action::Remember => true,
+            Action::Notice(_)
+            | Action::InspectLane(_)
+            | Action::InspectHealth { .. }
+            | Action::InspectBreakers(_)
+            | Action::InspectHub => false,
+        }
+    }
+}
+
 /// A subscription to be made. Number, revision and generation are the writer's to give.
 #[derive(Debug)]
 pub struct NewSubscription {
@@ -493,6 +517,9 @@ pub enum Refusal {
     /// As many jobs as may be in memory (`PENDING_IN_MEMORY_MAX`) wait for another attempt: no dead letter is sent again meanwhile.
     #[error("too many jobs wait for another attempt; send no dead letters again until some of them have ended")]
     BacklogFull,
+    /// Less than `STORE_RESERVE_BYTES` is free on the disk (C13.4).
+    #[error("the disk is nearly full: less than STORE_RESERVE_BYTES is free; nothing new is taken until there is more")]
+    DiskLow,
     /// Writes are suspended: the store failed, or the disk is full (C13.4). Whether this command was stored is not known.
     #[error("the store is suspended: {0}")]
     Suspended(String),

@@ -14,6 +14,7 @@ use crate::model::event::Event;
 use crate::model::ids::{ClaimNo, Generation, LogNo, ReplayId, Seq, SubNo, SubscriptionId, TenantNo};
 use crate::model::job::{JobKey, Outcome, Settle};
 use crate::model::replay::Replay;
+use crate::model::space::Room;
 use crate::model::subscription::{DeliveryOrder, Subscription};
 use crate::store::StoreError;
 use crate::store::rows::{FillRow, HubRow, TenantRow};
@@ -44,6 +45,7 @@ pub(super) struct Core {
     pub(super) notices: Notices,
     pub(super) next_sweep: HubTime,
     claiming: bool,
+    pub(super) room: Room,
     #[cfg(feature = "planted-bugs")]
     pub(super) unwritten_claims: Vec<(ClaimNo, crate::store::rows::ClaimRow)>,
     #[cfg(feature = "planted-bugs")]
@@ -119,6 +121,7 @@ impl Core {
             notices: Notices::default(),
             next_sweep: HubTime(0),
             claiming: true,
+            room: Room::Enough,
             #[cfg(feature = "planted-bugs")]
             unwritten_claims: Vec::new(),
             #[cfg(feature = "planted-bugs")]

@@ -20,6 +20,9 @@ pub(super) type Answer = Result<Result<Managed, Refusal>, StoreError>;
 
 impl Core {
     pub(super) fn manage(&mut self, txn: &mut Txn<'_>, now: HubTime, manage: Manage, effects: &mut Effects) -> Answer {
+        if !self.room.takes_new() && manage.action.needs_room() {
+            return Ok(Err(Refusal::DiskLow));
+        }
         let answer = match manage.action {
             Action::CreateSubscription(new) => self.create(txn, now, *new, effects)?,
             Action::ChangeSubscription { tenant, id, if_revision, change } => {

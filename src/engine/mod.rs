@@ -30,17 +30,19 @@ mod sweep;
 mod wanted;
 
 use crate::entropy::Entropy;
+use crate::model::ids::SubNo;
 use crate::model::job::{Claim, Settle};
 use crate::model::limits::{REPLAY_JOBS_AHEAD, REPLAY_JOBS_PER_COMMIT, REPLAY_ROWS_PER_COMMIT};
 use crate::model::notice::Notice;
 use crate::model::record::Reason;
+use crate::model::space::Room;
 use crate::rules::autodisable::AutoDisablePolicy;
 use crate::rules::backoff::Schedule;
 use crate::rules::breaker::BreakerPolicy;
 use crate::store::{Store, StoreError};
 use crate::time::{HubTime, Timestamp};
 use board::Board;
-use command::{Admit, Admitted, Manage, Managed, Refusal};
+use command::{Admit, Admitted, LaneState, Manage, Managed, Refusal};
 use std::sync::Arc;
 
 /// How the engine decides and how far it goes.
@@ -226,7 +228,7 @@ impl Engine {
     /// When the store is still not to be had; call it again later.
     pub fn reopen(&mut self, now: HubTime) -> Result<(), StoreError> {
         self.store.reopen()?;
-        self.load(now, load::Before::ThisProcess)
+        self.load(now, load::Before::ThisProcess).inspect_err(|_| self.store.only_read())
     }
 
     /// Applies a batch in one transaction and commits it.
@@ -306,6 +308,18 @@ impl Engine {
         self.core.stop_claiming();
     }
 
+    /// What the disk allows from now on (C13.4): while it is nearly full, records and changes are refused; outcomes are stored, and
+    /// what is waiting is claimed.
+    pub fn set_room(&mut self, room: Room) {
+        self.core.room = room;
+    }
+
+    /// The state of a lane as it is in memory, while the store is suspended: to be shown, not to be decided upon. None where it is not
+    /// known.
+    pub fn lane_glance(&self, sub: SubNo, now: HubTime) -> Option<LaneState> {
+        self.core.seen(sub, now)
+    }
+
     /// Closes the store.
     pub fn close(&self) {
         self.store.close();
@@ -326,7 +340,14 @@ impl Engine {
         let hub = self.store.hub_row()?;
         let core = &mut self.core;
         let mut effects = core::Effects::default();
-        self.store.write(|txn| core.load(txn, now, hub, before, &mut effects))?;
+        self.store.write(|txn| {
+            core.load(txn, now, hub, before, &mut effects)?;
+            match before {
+                load::Before::AnotherProcess => Ok(()),
+                // A store that failed is well again only when it takes a write: else the next commit would fail as the last one did.
+                load::Before::ThisProcess => txn.put_hub_row(&core.hub),
+            }
+        })?;
         self.board.clear();
         effects.show_on(&self.board);
         Ok(())

@@ -25,6 +25,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -35,6 +36,7 @@ pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Option<TlsAcceptor
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let refusals = Arc::new(Semaphore::new(REFUSALS));
     let tasks = TaskTracker::new();
+    let mut unaccepted = Unaccepted::default();
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -43,7 +45,7 @@ pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Option<TlsAcceptor
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                accept_failed(&error).await;
+                unaccepted.failed(&error).await;
                 continue;
             }
         };
@@ -94,6 +96,7 @@ pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 pub async fn serve_unix(api: Arc<Api>, listener: UnixListener, stop: CancellationToken) {
     let places = Arc::new(Semaphore::new(SOCKET_CONNECTIONS));
     let tasks = TaskTracker::new();
+    let mut unaccepted = Unaccepted::default();
     loop {
         // Waiting for a place first: who comes later waits in the backlog of the socket.
         let place = places.clone().acquire_owned();
@@ -107,7 +110,7 @@ pub async fn serve_unix(api: Arc<Api>, listener: UnixListener, stop: Cancellatio
                 tasks.spawn(drive(api.clone(), stream, Peer::Socket, stop.clone(), place));
             }
             Ok(_) => tracing::warn!("another user was refused at the command socket"),
-            Err(error) => accept_failed(&error).await,
+            Err(error) => unaccepted.failed(&error).await,
         }
     }
     drop(listener);
@@ -120,12 +123,26 @@ const REFUSALS: usize = 64;
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// A connection that broke before it was accepted is nothing; no file descriptors left is a reason to wait.
-async fn accept_failed(error: &io::Error) {
-    let gone = [io::ErrorKind::ConnectionAborted, io::ErrorKind::ConnectionReset, io::ErrorKind::Interrupted];
-    if !gone.contains(&error.kind()) {
-        tracing::warn!(%error, "a connection could not be accepted");
+/// Connections that could not be accepted.
+#[derive(Default)]
+struct Unaccepted {
+    told_at: Option<Instant>,
+}
+
+impl Unaccepted {
+    /// A connection that broke before it was accepted is nothing; no file descriptors left is a reason to wait, and to say so now and
+    /// then.
+    async fn failed(&mut self, error: &io::Error) {
+        let gone = [io::ErrorKind::ConnectionAborted, io::ErrorKind::ConnectionReset, io::ErrorKind::Interrupted];
+        if gone.contains(&error.kind()) {
+            return;
+        }
+        if self.told_at.is_none_or(|told_at| told_at.elapsed() > TELL_EVERY) {
+            self.told_at = Some(Instant::now());
+            tracing::warn!(%error, "connections to the API cannot be accepted; they wait");
+        }
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 }

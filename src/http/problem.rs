@@ -182,6 +182,13 @@ impl From<Refusal> for Problem {
                 let detail = "as many jobs as are kept in memory wait for another attempt; try again when some of them have ended";
                 retry(Problem::new(Code::BacklogFull, detail), "30")
             }
+            Refusal::DiskLow => retry(
+                Problem::new(
+                    Code::DiskLow,
+                    "the hub's disk is nearly full: it takes no events and no changes until there is more room; deliveries go on",
+                ),
+                "5",
+            ),
             // What the store said stands in the log; it names paths of this machine.
             Refusal::Suspended(_) => retry(
                 Problem::new(

@@ -14,4 +14,5 @@ pub mod limits;
 pub mod notice;
 pub mod record;
 pub mod replay;
+pub mod space;
 pub mod subscription;

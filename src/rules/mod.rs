@@ -11,4 +11,5 @@ mod grammar;
 mod headers;
 pub mod matching;
 pub mod outcome;
+pub mod room;
 pub mod signature;

@@ -16,6 +16,7 @@ use crate::model::attempt::ErrorClass;
 use crate::model::event::Event;
 use crate::model::ids::{DeliveryId, Seq};
 use crate::model::job::Cause;
+use crate::model::limits::IDLE_CONNECTIONS;
 use crate::model::subscription::{Sink, Subscription};
 use crate::net::dial::Dialler;
 use crate::secrets::Envelope;
@@ -40,12 +41,15 @@ pub struct Settings {
     pub timeout: Duration,
     /// `User-Agent` of webhooks.
     pub user_agent: String,
+    /// Connections that rest open between attempts; beyond it the one that rested longest is closed.
+    pub resting_max: usize,
 }
 
 impl Settings {
     /// As the contract has them.
     pub fn new(visibility: TenantVisibility, timeout: Duration) -> Self {
-        Self { visibility, timeout, user_agent: concat!("streaming-hub/", env!("CARGO_PKG_VERSION")).to_owned() }
+        let user_agent = concat!("streaming-hub/", env!("CARGO_PKG_VERSION")).to_owned();
+        Self { visibility, timeout, user_agent, resting_max: IDLE_CONNECTIONS }
     }
 }
 

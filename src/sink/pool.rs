@@ -5,7 +5,7 @@
 //! little before common servers close theirs, and none is used beyond [`MAX_AGE`], so that a receiver that moved is looked up again.
 //! Beyond the ceilings the one that rested longest is closed.
 
-use crate::model::limits::{IDLE_CONNECTIONS, IDLE_CONNECTIONS_PER_PLACE};
+use crate::model::limits::IDLE_CONNECTIONS_PER_PLACE;
 use crate::sink::exchange::{Http1, Http2};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -48,9 +48,9 @@ impl Lease {
 }
 
 /// The resting connections.
-#[derive(Default)]
 pub(super) struct Pool {
     inner: Mutex<Inner>,
+    resting_max: usize,
 }
 
 #[derive(Default)]
@@ -77,6 +77,11 @@ struct Idle {
 }
 
 impl Pool {
+    /// Lets so many rest at most.
+    pub(super) fn new(resting_max: usize) -> Self {
+        Self { inner: Mutex::default(), resting_max }
+    }
+
     /// A connection that is open as far as can be seen.
     pub(super) fn take(&self, key: &Arc<Key>, now: Instant) -> Option<Lease> {
         loop {
@@ -111,7 +116,7 @@ impl Pool {
         let over = if place.idle.len() > IDLE_CONNECTIONS_PER_PLACE { Some(place.idle.remove(0)) } else { None };
         let closed = match over {
             Some(over) => inner.order.remove(&over.rest).map(|_| over),
-            None if inner.order.len() > IDLE_CONNECTIONS => inner.pop_oldest(),
+            None if inner.order.len() > self.resting_max => inner.pop_oldest(),
             None => None,
         };
         drop(inner);
@@ -184,6 +189,7 @@ fn usable(shared: &Http2, now: Instant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::limits::IDLE_CONNECTIONS;
     use crate::net::Deadline;
     use crate::net::dial::{Dialler, Place as Target, Security};
     use crate::net::resolve::SystemResolver;
@@ -225,7 +231,7 @@ mod tests {
             let policy = AddressPolicy { rules, ports: vec![port], ..AddressPolicy::default() };
             let resolver = Arc::new(SystemResolver::new(Arc::new(SystemClock::new())));
             let dialler = Dialler::new(Arc::new(policy), resolver, Roots::none()).unwrap();
-            Self { pool: Pool::default(), dialler, port, now: Instant::now(), _receiver: receiver }
+            Self { pool: Pool::new(IDLE_CONNECTIONS), dialler, port, now: Instant::now(), _receiver: receiver }
         }
 
         /// A connection that has served one exchange.

@@ -65,7 +65,7 @@ impl Webhook {
     ) -> Result<Self, http::header::InvalidHeaderValue> {
         let user_agent = HeaderValue::from_str(&settings.user_agent)?;
         let (visibility, timeout) = (settings.visibility, settings.timeout);
-        let (routes, pool) = (Routes::default(), Pool::default());
+        let (routes, pool) = (Routes::default(), Pool::new(settings.resting_max));
         Ok(Self { envelope, dialler, clock, visibility, timeout, user_agent, routes, pool })
     }
 

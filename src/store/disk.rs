@@ -4,12 +4,14 @@
 //! at the first write leaves nothing that could never be opened.
 
 use super::StoreError;
+use crate::model::space::Space;
 use redb::StorageBackend;
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A place where one store lies.
 pub trait Disk: Send + Sync + Debug {
@@ -30,6 +32,14 @@ pub trait Disk: Send + Sync + Debug {
     /// # Errors
     /// When they cannot be had.
     fn open(&self) -> Result<Backend, StoreError>;
+
+    /// The same, only to be read.
+    ///
+    /// # Errors
+    /// When they cannot be had.
+    fn look(&self) -> Result<Backend, StoreError> {
+        self.open()
+    }
 
     /// Bytes that it really takes (files are sparse).
     fn allocated_bytes(&self) -> u64;
@@ -66,6 +76,7 @@ pub struct FileDisk {
     folder: PathBuf,
     // Held open for its lock, which the kernel drops with the process, however that ends.
     _lock: File,
+    was_opened: AtomicBool,
 }
 
 impl FileDisk {
@@ -78,7 +89,7 @@ impl FileDisk {
         let path = folder.join("hub.lock");
         let lock = private(&path).map_err(|e| at(&path, &e))?;
         match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { folder: folder.to_owned(), _lock: lock }),
+            Ok(()) => Ok(Self { folder: folder.to_owned(), _lock: lock, was_opened: AtomicBool::new(false) }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::InUse(folder.display().to_string())),
             Err(error) => Err(at(&path, &error.into())),
         }
@@ -86,6 +97,25 @@ impl FileDisk {
 
     fn path(&self) -> PathBuf {
         self.folder.join("hub.redb")
+    }
+
+    fn open_with(&self, options: &OpenOptions) -> Result<Backend, StoreError> {
+        let path = self.path();
+        let file = options.open(&path).map_err(|e| at(&path, &e))?;
+        let found = file.metadata().map_err(|e| at(&path, &e))?;
+        if !found.is_file() {
+            return Err(StoreError::Damaged(format!("{} is not a file", path.display())));
+        }
+        // redb would take an empty file for a new store; for us it is one that lost its bytes.
+        if found.len() == 0 {
+            return Err(StoreError::Damaged(format!("{} is empty", path.display())));
+        }
+        if self.was_opened.load(Ordering::Relaxed) {
+            // After a sync that failed the kernel may show pages that it could not write and will not write again: what is read from
+            // here on must come from the disk. Where this is not possible nothing is worse than before.
+            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+        }
+        backend(file)
     }
 }
 
@@ -111,18 +141,28 @@ impl Disk for FileDisk {
     }
 
     fn open(&self) -> Result<Backend, StoreError> {
-        let path = self.path();
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| at(&path, &e))?;
-        // redb would take an empty file for a new store; for us it is one that lost its bytes.
-        if file.metadata().map_err(|e| at(&path, &e))?.len() == 0 {
-            return Err(StoreError::Damaged(format!("{} is empty", path.display())));
-        }
-        backend(file)
+        let backend = self.open_with(OpenOptions::new().read(true).write(true))?;
+        self.was_opened.store(true, Ordering::Relaxed);
+        Ok(backend)
+    }
+
+    fn look(&self) -> Result<Backend, StoreError> {
+        self.open_with(OpenOptions::new().read(true))
     }
 
     fn allocated_bytes(&self) -> u64 {
         std::fs::metadata(self.path()).map_or(0, |file| file.blocks().saturating_mul(512))
     }
+}
+
+/// The space on the disk of a folder. Blocking, for as long as the disk takes.
+///
+/// # Errors
+/// When the operating system does not tell.
+pub fn space(folder: &Path) -> io::Result<Space> {
+    let told = rustix::fs::statvfs(folder)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(told.f_frsize);
+    Ok(Space { free: bytes(told.f_bavail), total: bytes(told.f_blocks) })
 }
 
 fn backend(file: File) -> Result<Backend, StoreError> {
@@ -139,5 +179,5 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 }
 
 fn at(path: &Path, error: &io::Error) -> StoreError {
-    StoreError::Io(format!("{}: {error}", path.display()))
+    StoreError::of_io(error, format!("{}: {error}", path.display()))
 }

@@ -1,13 +1,15 @@
 //! The one redb file: tables, keys, codecs, one write transaction at a time and short read snapshots.
 //!
 //! Invariant: after an error inside a write, the outcome of that commit is unknown and nothing more is written until
-//! [`Store::reopen`]; what is damaged is refused with a message, never taken for empty.
+//! [`Store::reopen`]; readers see the last commit meanwhile, as far as the disk can be read. What is damaged is refused with a message,
+//! never taken for empty, and left as it was: a file is looked over before anything of it is opened for writing.
 
 mod codec;
 pub mod disk;
 #[cfg(feature = "fuzz-doors")]
 pub mod doors;
 mod key;
+mod overlay;
 mod replays;
 pub mod rows;
 mod tables;
@@ -40,6 +42,9 @@ pub enum StoreError {
         /// Its format.
         found: u32,
     },
+    /// The disk has no room, or the quota is used up.
+    #[error("the disk is full: {0}")]
+    Full(String),
     /// The disk refused.
     #[error("the disk refused: {0}")]
     Io(String),
@@ -51,9 +56,34 @@ pub enum StoreError {
     Closed,
 }
 
+impl StoreError {
+    /// The kind of trouble, in words without a path or another name of this machine.
+    pub fn in_short(&self) -> &'static str {
+        match self {
+            StoreError::InUse(_) => "another process has it",
+            StoreError::Newer { .. } => "a newer program wrote it",
+            StoreError::Full(_) => "the disk is full",
+            StoreError::Io(_) => "the disk refuses",
+            StoreError::Damaged(_) => "it is damaged",
+            StoreError::Closed => "it is not open",
+        }
+    }
+
+    /// What the operating system says about reading or writing; `told` is how it is told.
+    fn of_io(error: &std::io::Error, told: String) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Self::Full(told),
+            // The bytes are there and are no store's, or the file ends too early.
+            std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof => Self::Damaged(told),
+            _ => Self::Io(told),
+        }
+    }
+}
+
 impl From<redb::StorageError> for StoreError {
     fn from(error: redb::StorageError) -> Self {
         match error {
+            redb::StorageError::Io(error) => Self::of_io(&error, error.to_string()),
             redb::StorageError::Corrupted(what) => Self::Damaged(what),
             redb::StorageError::DatabaseClosed => Self::Closed,
             other => Self::Io(other.to_string()),
@@ -90,7 +120,8 @@ impl From<redb::DatabaseError> for StoreError {
 pub struct StoreSettings {
     /// Memory for pages.
     pub cache_bytes: usize,
-    /// Above that many allocated bytes every commit also saves what makes reopening instant, at the price of a second sync.
+    /// Above that many allocated bytes every commit also saves what makes reopening instant, at the price of a second sync. Up to that
+    /// many every page is checked when the store is opened.
     pub quick_repair_above: u64,
 }
 
@@ -108,7 +139,36 @@ pub struct Birth {
 pub struct Store {
     disk: Arc<dyn Disk>,
     settings: StoreSettings,
-    open: Arc<RwLock<Option<Database>>>,
+    open: Arc<RwLock<Handle>>,
+}
+
+/// What is open of the store's file.
+#[derive(Debug)]
+enum Handle {
+    /// Nothing.
+    Closed,
+    /// All of it, for reading and writing.
+    Whole(Database),
+    /// Its last commit, for readers, while it cannot be opened for writing (C13.4). What opening writes stays in memory.
+    LastCommit(Database),
+}
+
+impl Handle {
+    /// Where readers read.
+    fn readable(&self) -> Result<&Database, StoreError> {
+        match self {
+            Handle::Whole(database) | Handle::LastCommit(database) => Ok(database),
+            Handle::Closed => Err(StoreError::Closed),
+        }
+    }
+
+    /// Where the writer writes.
+    fn writable(&self) -> Result<&Database, StoreError> {
+        match self {
+            Handle::Whole(database) => Ok(database),
+            Handle::LastCommit(_) | Handle::Closed => Err(StoreError::Closed),
+        }
+    }
 }
 
 impl Store {
@@ -120,7 +180,9 @@ impl Store {
         if !disk.exists()? {
             disk.create(&mut |backend| first_row(backend, settings, birth))?;
         }
-        let store = Self { disk, settings, open: Arc::new(RwLock::new(None)) };
+        let store = Self { disk, settings, open: Arc::new(RwLock::new(Handle::Closed)) };
+        let is_small = store.allocated_bytes() <= settings.quick_repair_above;
+        drop(store.look_at(if is_small { Check::EveryPage } else { Check::LastCommit })?);
         store.reopen()?;
         Ok(store)
     }
@@ -128,23 +190,63 @@ impl Store {
     /// Drops the handle and opens the file again: the way on after any error inside a write.
     ///
     /// # Errors
-    /// See [`StoreError`]; the store stays closed then, and this can be called again.
+    /// See [`StoreError`]; it can only be read then, if that, and this can be called again.
     pub fn reopen(&self) -> Result<(), StoreError> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        *open = None;
-        let database = open_database(self.disk.open()?, self.settings)?;
-        let row = read_hub_row(&database)?;
-        if row.format > FORMAT {
-            return Err(StoreError::Newer { found: row.format });
+        // Readers keep what they have while the disk still fails.
+        if let Handle::Whole(_) = &*open {
+            *open = Handle::Closed;
         }
+        match self.whole() {
+            Ok(database) => {
+                *open = Handle::Whole(database);
+                Ok(())
+            }
+            Err(error) => {
+                self.keep_readable(&mut open);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives up writing until [`Store::reopen`]; readers see the last commit.
+    pub fn only_read(&self) {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if let Handle::Whole(_) = &*open {
+            *open = Handle::Closed;
+        }
+        self.keep_readable(&mut open);
+    }
+
+    fn keep_readable(&self, open: &mut Handle) {
+        if let Handle::Closed = open
+            && let Ok(database) = self.look_at(Check::LastCommit)
+        {
+            *open = Handle::LastCommit(database);
+        }
+    }
+
+    /// The file, opened for writing.
+    fn whole(&self) -> Result<Database, StoreError> {
+        let database = open_database(self.disk.open()?, self.settings, Check::LastCommit)?;
+        check_format(&database)?;
         complete(&database)?;
-        *open = Some(database);
-        Ok(())
+        Ok(database)
+    }
+
+    /// The file, opened so that nothing of it is changed.
+    fn look_at(&self, check: Check) -> Result<Database, StoreError> {
+        let bytes =
+            overlay::Overlay::over(self.disk.look()?).map_err(|error| StoreError::of_io(&error, error.to_string()))?;
+        let database = open_database(Backend(Box::new(bytes)), self.settings, check)?;
+        check_format(&database)?;
+        complete(&database)?;
+        Ok(database)
     }
 
     /// Closes the file cleanly. Readers see [`StoreError::Closed`] from then on.
     pub fn close(&self) {
-        *self.open.write().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = Handle::Closed;
     }
 
     /// The counters and identity as of the last commit.
@@ -153,7 +255,7 @@ impl Store {
     /// See [`StoreError`].
     pub fn hub_row(&self) -> Result<HubRow, StoreError> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        read_hub_row(open.as_ref().ok_or(StoreError::Closed)?)
+        read_hub_row(open.readable()?)
     }
 
     /// A handle for readers.
@@ -172,8 +274,7 @@ impl Store {
     /// See [`StoreError`]. The outcome is unknown then: [`Store::reopen`] and read again before anything else.
     pub fn write<T>(&self, work: impl FnOnce(&mut Txn<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let database = open.as_ref().ok_or(StoreError::Closed)?;
-        let mut write = database.begin_write()?;
+        let mut write = open.writable()?.begin_write()?;
         write.set_quick_repair(self.disk.allocated_bytes() > self.settings.quick_repair_above);
         let mut txn = Txn::new(&write);
         let done = work(&mut txn);
@@ -196,9 +297,28 @@ impl Store {
     }
 }
 
-fn open_database(backend: Backend, settings: StoreSettings) -> Result<Database, StoreError> {
+/// How much of a file is checked when it is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Check {
+    /// The checksum of every page in use. Takes as long as reading the file.
+    EveryPage,
+    /// What leads to the last commit; every page where the file was not closed cleanly and a repair has to read them anyway.
+    LastCommit,
+}
+
+/// Memory for pages while all of them are checked.
+const CHECK_CACHE_BYTES: usize = 16 << 20;
+
+fn open_database(backend: Backend, settings: StoreSettings, check: Check) -> Result<Database, StoreError> {
+    let cache_bytes = match check {
+        // Each page is read once.
+        Check::EveryPage => settings.cache_bytes.min(CHECK_CACHE_BYTES),
+        Check::LastCommit => settings.cache_bytes,
+    };
     let opening = std::panic::AssertUnwindSafe(|| {
-        Database::builder().set_cache_size(settings.cache_bytes).create_with_backend(backend)
+        let mut builder = Database::builder();
+        builder.set_cache_size(cache_bytes).set_check_integrity_on_open(check == Check::EveryPage);
+        builder.create_with_backend(backend)
     });
     // redb may panic on a file whose bytes were flipped; for us that is a damaged file, not a crash.
     match std::panic::catch_unwind(opening) {
@@ -208,7 +328,7 @@ fn open_database(backend: Backend, settings: StoreSettings) -> Result<Database, 
 }
 
 fn first_row(backend: Backend, settings: StoreSettings, birth: &Birth) -> Result<(), StoreError> {
-    let database = open_database(backend, settings)?;
+    let database = open_database(backend, settings, Check::LastCommit)?;
     let write = database.begin_write()?;
     let mut txn = Txn::new(&write);
     txn.create_tables()?;
@@ -228,6 +348,11 @@ fn first_row(backend: Backend, settings: StoreSettings, birth: &Birth) -> Result
     drop(txn);
     write.commit()?;
     Ok(())
+}
+
+fn check_format(database: &Database) -> Result<(), StoreError> {
+    let found = read_hub_row(database)?.format;
+    if found > FORMAT { Err(StoreError::Newer { found }) } else { Ok(()) }
 }
 
 /// Makes the tables that a former build did not know, so that readers find them: to it they were empty.

@@ -2,7 +2,7 @@
 
 use super::rows::{BodyRow, IndexRow, LogRow, MarkRow, PoisonStored, PositionValue, TenantRow};
 use super::tables::{Table, definition};
-use super::{StoreError, codec, key};
+use super::{Handle, StoreError, codec, key};
 use crate::model::event::Event;
 use crate::model::gap::Gap;
 use crate::model::idempotency::IdempotencyRow;
@@ -13,14 +13,14 @@ use crate::model::record::PoisonRecord;
 use crate::time::{HubTime, Timestamp};
 use bincode::Decode;
 use bytes::Bytes;
-use redb::{Database, ReadableDatabase as _, ReadableTable as _};
+use redb::{ReadableDatabase as _, ReadableTable as _};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The store, for readers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Reader {
-    open: Arc<RwLock<Option<Database>>>,
+    open: Arc<RwLock<Handle>>,
 }
 
 /// One snapshot.
@@ -103,17 +103,17 @@ pub struct PositionRow {
 }
 
 impl Reader {
-    pub(super) fn new(open: Arc<RwLock<Option<Database>>>) -> Self {
+    pub(super) fn new(open: Arc<RwLock<Handle>>) -> Self {
         Self { open }
     }
 
     /// A snapshot of the last commit. Blocking: call from a blocking thread, drop soon.
     ///
     /// # Errors
-    /// [`StoreError::Closed`] while the store is being reopened after a fault.
+    /// See [`StoreError`]; while the store takes no writes the last commit can still be read, where the disk can.
     pub fn view(&self) -> Result<View, StoreError> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        Ok(View { read: open.as_ref().ok_or(StoreError::Closed)?.begin_read()? })
+        Ok(View { read: open.readable()?.begin_read()? })
     }
 }
 

@@ -6,6 +6,8 @@ use crate::engine::command::{Admit, Admitted, Manage, Managed, Refusal};
 use crate::engine::{Counts, Engine};
 use crate::model::job::{Claim, Settle};
 use crate::model::limits::COMMANDS_WAITING;
+use crate::model::space::Room;
+use crate::store::StoreError;
 use crate::time::{Clock, HubClock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,9 +21,11 @@ pub trait Telling: Send + Sync {
     /// A batch of so many commands is durable, after that time.
     fn committed(&self, counts: &Counts, size: usize, took: Duration);
     /// The store failed; writes are suspended from now on.
-    fn suspended(&self, why: &str);
+    fn suspended(&self, why: &StoreError);
     /// The store is open again.
     fn resumed(&self);
+    /// The thread ends, and what was left to be stored could not be.
+    fn ended_unstored(&self, why: &StoreError);
 }
 
 /// The running writer thread.
@@ -38,6 +42,11 @@ impl Running {
         self.thread.thread().unpark();
     }
 
+    /// Where the thread is told what the disk allows.
+    pub fn gate(&self) -> Gate {
+        Gate(self.orders.clone())
+    }
+
     /// Applies what is queued, releases the claims that are left, closes the store and ends. Blocking.
     pub fn end(self) {
         self.orders.end.store(true, Ordering::Release);
@@ -49,6 +58,22 @@ impl Running {
     /// Whether the thread has ended, which it only does when told to, or by a broken invariant.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
+    }
+}
+
+/// Tells the writer thread what the disk allows, and how it is with its commit (C13.4). Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Gate(Arc<Orders>);
+
+impl Gate {
+    /// That is what it allows from now on.
+    pub fn set(&self, room: Room) {
+        self.0.set_room(room);
+    }
+
+    /// For how long the commit under way has not ended, at that monotonic time; zero where none is.
+    pub fn committing_for(&self, now: Duration) -> Duration {
+        self.0.committing_for(now)
     }
 }
 
@@ -77,6 +102,8 @@ pub fn start(
         claims,
         telling,
         orders: orders.clone(),
+        again: 0,
+        opened_at: None,
     };
     let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(move || thread.run())?;
     let writer = Writer { admits, manages, settles, thread: thread.thread().clone() };

@@ -4,14 +4,15 @@
 //! the store is opened again and everything re-read; outcomes that came in meanwhile are kept and applied then.
 
 use super::{Asked, Telling};
-use crate::engine::command::{Admit, Admitted, Manage, Managed, Refusal};
+use crate::engine::command::{Action, Admit, Admitted, Manage, Managed, Refusal};
 use crate::engine::{Applied, Batch, Engine};
 use crate::model::job::{Claim, Settle};
 use crate::model::limits::ADMIT_EVENTS_PER_COMMIT;
+use crate::model::space::Room;
 use crate::store::StoreError;
-use crate::time::{Clock, HubClock, HubTime};
+use crate::time::{Clock, HubClock, HubTime, millis};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -22,6 +23,10 @@ const MANAGES_PER_COMMIT: usize = 256;
 /// Between attempts to open the store again.
 const REOPEN_FIRST: Duration = Duration::from_millis(100);
 const REOPEN_MOST: Duration = Duration::from_secs(5);
+/// A store that has been open for so long is believed to be well.
+const SETTLED_AFTER: Duration = Duration::from_secs(10);
+/// Before the first attempt of one that was not.
+const AGAIN_MOST: Duration = Duration::from_secs(2);
 
 /// What the thread owns.
 pub(super) struct Thread {
@@ -34,6 +39,10 @@ pub(super) struct Thread {
     pub(super) claims: mpsc::UnboundedSender<Claim>,
     pub(super) telling: Arc<dyn Telling>,
     pub(super) orders: Arc<Orders>,
+    /// How often in a row the store failed soon after it was opened again.
+    pub(super) again: u32,
+    /// When it was opened again last.
+    pub(super) opened_at: Option<Duration>,
 }
 
 /// What the daemon tells the thread on its way down.
@@ -43,6 +52,37 @@ pub(super) struct Orders {
     pub(super) stop_claiming: AtomicBool,
     /// Release what is claimed, commit, close and end.
     pub(super) end: AtomicBool,
+    room: AtomicU8,
+    /// When the commit under way began, in monotonic milliseconds plus one; 0: none is.
+    commit_began: AtomicU64,
+}
+
+impl Orders {
+    /// For how long the commit under way has not ended.
+    pub(super) fn committing_for(&self, now: Duration) -> Duration {
+        match self.commit_began.load(Ordering::Acquire) {
+            0 => Duration::ZERO,
+            began => now.saturating_sub(Duration::from_millis(began - 1)),
+        }
+    }
+
+    /// What the disk allows (C13.4).
+    pub(super) fn set_room(&self, room: Room) {
+        let code = match room {
+            Room::Enough => 0,
+            Room::Low => 1,
+            Room::Full => 2,
+        };
+        self.room.store(code, Ordering::Release);
+    }
+
+    fn room(&self) -> Room {
+        match self.room.load(Ordering::Acquire) {
+            0 => Room::Enough,
+            1 => Room::Low,
+            _ => Room::Full,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -64,6 +104,7 @@ impl Thread {
             if self.orders.stop_claiming.load(Ordering::Acquire) {
                 self.engine.stop_claiming();
             }
+            self.engine.set_room(self.orders.room());
             self.drain(&mut waiting);
             let timer_due = wake_at.is_some_and(|at| at <= self.now());
             if waiting.batch.is_empty() && !more && !timer_due {
@@ -132,7 +173,10 @@ impl Thread {
         let began = self.clock.monotonic();
         let size = waiting.batch.manages.len() + waiting.batch.settles.len() + waiting.admit_events;
         let now = self.now();
-        let applied = self.engine.apply(now, self.clock.wall(), &mut waiting.batch)?;
+        self.orders.commit_began.store(millis(began).saturating_add(1), Ordering::Release);
+        let applied = self.engine.apply(now, self.clock.wall(), &mut waiting.batch);
+        self.orders.commit_began.store(0, Ordering::Release);
+        let applied = applied?;
         self.telling.committed(&applied.counts, size, self.clock.monotonic().saturating_sub(began));
         Ok(self.answer(waiting, applied))
     }
@@ -154,33 +198,85 @@ impl Thread {
         (more, wake_at)
     }
 
-    /// The store failed: everybody who waits is told, and it is opened again until that works. Outcomes are kept.
+    /// The store failed: everybody who waits is told, and it is opened again until that works, or the thread is to end. Outcomes are
+    /// kept.
     fn suspend(&mut self, waiting: &mut Waiting, error: &StoreError) {
-        let mut pause = REOPEN_FIRST;
+        self.telling.suspended(error);
+        self.note_room(error);
         let mut why = error.to_string();
-        self.telling.suspended(&why);
+        // One that failed again soon after it was opened is not tried at once: that would be opening and failing in circles.
+        let soon = |at: Duration| self.clock.monotonic().saturating_sub(at) < SETTLED_AFTER;
+        self.again = if self.opened_at.is_some_and(soon) { self.again.saturating_add(1) } else { 0 };
+        let mut wait = match self.again {
+            0 => Duration::ZERO,
+            again => REOPEN_FIRST.saturating_mul(1 << again.min(16)).min(AGAIN_MOST),
+        };
+        let mut pause = REOPEN_FIRST;
         loop {
-            self.drain(waiting);
-            refuse(waiting, &why);
+            self.refuse_for(waiting, &why, wait);
+            let ending = self.orders.end.load(Ordering::Acquire);
+            // On a disk without room the next commit would fail as the last one did.
+            if self.orders.room() == Room::Full && !ending {
+                wait = REOPEN_FIRST;
+                continue;
+            }
+            wait = pause;
+            pause = (pause * 2).min(REOPEN_MOST);
             match self.engine.reopen(self.now()) {
                 Ok(()) => {
+                    self.opened_at = Some(self.clock.monotonic());
                     self.telling.resumed();
                     return;
                 }
-                Err(error) => why = error.to_string(),
+                Err(error) => {
+                    self.note_room(&error);
+                    why = error.to_string();
+                }
             }
-            if self.orders.end.load(Ordering::Acquire) {
+            if ending {
                 return;
             }
-            let until = self.clock.monotonic() + pause;
-            while self.clock.monotonic() < until && !self.orders.end.load(Ordering::Acquire) {
-                // Woken by whoever asks: they are refused at once instead of waiting for the disk.
-                std::thread::park_timeout(until.saturating_sub(self.clock.monotonic()));
-                self.drain(waiting);
-                refuse(waiting, &why);
-            }
-            pause = (pause * 2).min(REOPEN_MOST);
         }
+    }
+
+    /// The disk itself said that it is full: so it is until somebody has looked again, however little the next write might need.
+    fn note_room(&self, error: &StoreError) {
+        if let StoreError::Full(_) = error {
+            self.orders.set_room(Room::Full);
+        }
+    }
+
+    /// Refuses whoever asks, at once instead of when the disk is back, for so long or until the thread is to end.
+    fn refuse_for(&mut self, waiting: &mut Waiting, why: &str, time: Duration) {
+        let until = self.clock.monotonic() + time;
+        loop {
+            self.drain(waiting);
+            self.answer_suspended(waiting, why);
+            let left = until.saturating_sub(self.clock.monotonic());
+            if left.is_zero() || self.orders.end.load(Ordering::Acquire) {
+                return;
+            }
+            std::thread::park_timeout(left);
+        }
+    }
+
+    /// Whoever wants something written is refused; what is known of a lane can be told without the store (C13.4).
+    fn answer_suspended(&self, waiting: &mut Waiting, why: &str) {
+        let suspended = Refusal::Suspended(why.to_owned());
+        // Those of a commit that failed are not among the commands any more.
+        let of_failed = waiting.manages.len() - waiting.batch.manages.len();
+        for reply in waiting.manages.drain(..of_failed) {
+            let _ = reply.send(Err(suspended.clone()));
+        }
+        for (reply, manage) in waiting.manages.drain(..).zip(waiting.batch.manages.drain(..)) {
+            let known = if let Action::InspectLane(sub) = manage.action {
+                self.engine.lane_glance(sub, self.now()).map(Managed::Lane)
+            } else {
+                None
+            };
+            let _ = reply.send(known.ok_or_else(|| suspended.clone()));
+        }
+        refuse_with(waiting, &suspended);
     }
 
     /// Outcomes that a failed commit left waiting are applied with those that are still queued; everybody else is refused.
@@ -195,14 +291,10 @@ impl Thread {
         self.engine.stop_claiming();
         let done = self.engine.apply(now, wall, &mut last).and_then(|_| self.engine.release_claims(now, wall));
         if let Err(error) = done {
-            self.telling.suspended(&error.to_string());
+            self.telling.ended_unstored(&error);
         }
         self.engine.close();
     }
-}
-
-fn refuse(waiting: &mut Waiting, why: &str) {
-    refuse_with(waiting, &Refusal::Suspended(why.to_owned()));
 }
 
 fn refuse_with(waiting: &mut Waiting, refusal: &Refusal) {

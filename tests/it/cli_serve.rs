@@ -14,7 +14,8 @@ fn started(folder: &Path) -> Serving {
 }
 
 fn keys(folder: &Path, args: &[&str]) -> crate::command::Ended {
-    hub(&[&["keys"], args, &["--data-dir", folder.to_str().unwrap()]].concat()).end()
+    let run = hub(&[&["keys"], args, &["--data-dir", folder.to_str().unwrap()]].concat());
+    run.env("STREAMING_HUB_STORE_RESERVE_BYTES", "0").end()
 }
 
 async fn status(url: &str, key: &str) -> u16 {

@@ -89,7 +89,9 @@ pub(crate) struct Serving {
 /// A serving hub with its store in that folder, at a free port.
 pub(crate) fn serve(folder: &Path) -> Run {
     let data = folder.to_str().unwrap();
+    // What else fills the disk of this machine is no matter of the tests.
     hub(&["serve", "--data-dir", data, "--http-listen-addr", "127.0.0.1:0"])
+        .env("STREAMING_HUB_STORE_RESERVE_BYTES", "0")
 }
 
 impl Serving {

@@ -1,12 +1,13 @@
 //! What operators see and do: keys, quarantined records, gaps, partitions, dead letters; and events, ingest and readiness.
 
-use super::http_hub::{Answered, Hub, read, settings};
+use super::http_hub::{Answered, Hub, new_subscription, read, settings};
 use serde_json::{Value, json};
 use streaming_hub::engine::command::{Admit, AdmitFrom, PartitionStep};
 use streaming_hub::http::{Check, CheckState, Ingest, PartitionFacts, Settings, Tenancy};
 use streaming_hub::model::api_key::Role;
 use streaming_hub::model::gap::{Gap, GapReason};
 use streaming_hub::model::job::Outcome;
+use streaming_hub::model::space::Room;
 use streaming_hub::time::Timestamp;
 
 const ID: &str = "0198b0c2-7c1e-7d3a-9f10-2b6c5a4e8d01";
@@ -295,6 +296,32 @@ async fn gaps_and_partitions_are_seen() {
     let partitions = ingest.body["partitions"].as_array().unwrap();
     assert_eq!((&partitions[0]["lag"], &partitions[0]["state"]), (&json!(2), &json!("reading")), "{}", ingest.text);
     assert_eq!((&partitions[1]["position"], &partitions[1]["state"]), (&json!(105), &json!("stored")));
+}
+
+// C13.4
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_is_nearly_full_has_a_code_of_its_own() {
+    let hub = Hub::start(Settings { ingest: Ingest::On, ..settings(Tenancy::Multi) }).await;
+    let (tenant, ingest_key) =
+        (hub.tenant("a").await, hub.key(Role::Ingest { tenants: Vec::new(), sources: Vec::new() }).await);
+    let id = hub.subscribe_active(&tenant, "erp").await;
+    let subscription = format!("/v1/subscriptions/{id}");
+    for room in [Room::Low, Room::Full] {
+        hub.gate.set(room);
+        for refused in [
+            ingest(&hub, &ingest_key, &[], "{}").await,
+            hub.call("POST", "/v1/subscriptions", &tenant, Some(&new_subscription("bank"))).await,
+            hub.call("POST", &format!("{subscription}/pause"), &tenant, None).await,
+            hub.call("DELETE", &subscription, &tenant, None).await,
+        ] {
+            refused.is_problem(503, "disk_low");
+            assert_eq!(refused.header("retry-after"), "5");
+        }
+        assert_eq!(hub.call("GET", &subscription, &tenant, None).await.status, 200);
+    }
+    hub.gate.set(Room::Enough);
+    assert_eq!(ingest(&hub, &ingest_key, &[], "{}").await.status, 202);
+    assert_eq!(hub.call("POST", &format!("{subscription}/pause"), &tenant, None).await.status, 200);
 }
 
 // C13.1

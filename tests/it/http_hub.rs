@@ -33,7 +33,7 @@ use streaming_hub::secrets::{Envelope, Kek};
 use streaming_hub::store::disk::FileDisk;
 use streaming_hub::store::{Birth, Store, StoreSettings};
 use streaming_hub::time::{Clock, HubClock, HubTime, SystemClock, Timestamp};
-use streaming_hub::writer::{self, Telling, Writer};
+use streaming_hub::writer::{self, Gate, Telling, Writer};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +46,8 @@ pub(crate) struct Hub {
     pub(crate) writer: Writer,
     pub(crate) stop: CancellationToken,
     pub(crate) operator: String,
+    /// Where the writer is told what the disk allows.
+    pub(crate) gate: Gate,
     claims: Mutex<mpsc::UnboundedReceiver<Claim>>,
     pub(crate) api: Arc<Api>,
     pub(crate) clock: Arc<JumpingClock>,
@@ -141,7 +143,8 @@ struct Silent;
 
 impl Telling for Silent {
     fn committed(&self, _: &Counts, _: usize, _: Duration) {}
-    fn suspended(&self, _: &str) {}
+    fn suspended(&self, _: &streaming_hub::store::StoreError) {}
+    fn ended_unstored(&self, _: &streaming_hub::store::StoreError) {}
     fn resumed(&self) {}
 }
 
@@ -188,7 +191,7 @@ impl Hub {
         let now = hub_clock.now(&*clock);
         let engine_settings = EngineSettings { only_tenant: only_tenant.map(Into::into), ..engine_settings() };
         let engine = Engine::open(store, board.clone(), engine_settings, Entropy::from_seed(1), now).unwrap();
-        let (writer, _, claims) = writer::start(engine, clock.clone(), hub_clock, Arc::new(Silent)).unwrap();
+        let (writer, running, claims) = writer::start(engine, clock.clone(), hub_clock, Arc::new(Silent)).unwrap();
 
         let prober = Arc::new(ScriptedProber {
             passes: Mutex::new(true),
@@ -226,6 +229,7 @@ impl Hub {
             writer,
             stop,
             operator: String::new(),
+            gate: running.gate(),
             claims: Mutex::new(claims),
             api,
             clock,

@@ -10,6 +10,7 @@ use streaming_hub::model::attempt::AttemptRecord;
 use streaming_hub::model::event::Event;
 use streaming_hub::model::ids::{DeliveryId, EventId, Seq, SubscriptionId};
 use streaming_hub::model::job::{Claim, Outcome, Settle};
+use streaming_hub::model::space::Room;
 use streaming_hub::model::subscription::{
     DeliveryOrder, EventPattern, RateLimit, Sealed, SignatureFormat, Sink, Spec, StartFrom, WebhookSink,
 };
@@ -44,23 +45,10 @@ impl World {
         let disk = Arc::new(FileDisk::take(folder.path()).unwrap());
         let settings = StoreSettings { cache_bytes: 1 << 20, quick_repair_above: 1 << 30 };
         let store = Store::open(disk, settings, &Birth { store_id: [1; 16], delivery_key: [2; 32] }).unwrap();
-        let settings = EngineSettings {
-            slots: 16,
-            claim_batch: 16,
-            poison_threshold: 5,
-            breaker: BreakerPolicy { failures: 5, cooling_ms: 30_000, cooling_max_ms: 600_000 },
-            autodisable: AutoDisablePolicy::default(),
-            schedule: Schedule::default_curve(),
-            pending_max: 1000,
-            poison_max_bytes: 1 << 20,
-            poison_retention_ms: 1 << 40,
-            only_tenant: only_tenant.map(Into::into),
-            recent_bytes: 1 << 20,
-            replay: ReplayPace::default(),
-            planted: None,
-        };
+        let settings = EngineSettings { only_tenant: only_tenant.map(Into::into), ..engine_settings() };
         let now = 1_700_000_000_000;
-        let engine = Engine::open(store, Arc::default(), settings, Entropy::from_seed(1), HubTime(now)).unwrap();
+        let chance = Entropy::from_seed(1);
+        let engine = Engine::open(store, Arc::default(), settings, chance, HubTime(now)).unwrap();
         let positions = std::collections::HashMap::new();
         Self { engine, now, positions, subscriptions: 0, _folder: folder }
     }
@@ -133,7 +121,25 @@ impl World {
     }
 }
 
-fn spec(event_types: Vec<EventPattern>) -> Spec {
+pub(crate) fn engine_settings() -> EngineSettings {
+    EngineSettings {
+        slots: 16,
+        claim_batch: 16,
+        poison_threshold: 5,
+        breaker: BreakerPolicy { failures: 5, cooling_ms: 30_000, cooling_max_ms: 600_000 },
+        autodisable: AutoDisablePolicy::default(),
+        schedule: Schedule::default_curve(),
+        pending_max: 1000,
+        poison_max_bytes: 1 << 20,
+        poison_retention_ms: 1 << 40,
+        only_tenant: None,
+        recent_bytes: 1 << 20,
+        replay: ReplayPace::default(),
+        planted: None,
+    }
+}
+
+pub(crate) fn spec(event_types: Vec<EventPattern>) -> Spec {
     Spec {
         name: "test".to_owned(),
         description: None,
@@ -157,7 +163,7 @@ fn spec(event_types: Vec<EventPattern>) -> Spec {
     }
 }
 
-fn event(id: u8, tenant: &str, body: &'static str) -> Event {
+pub(crate) fn event(id: u8, tenant: &str, body: &'static str) -> Event {
     Event {
         id: EventId([id; 16]),
         tenant: tenant.into(),
@@ -279,6 +285,42 @@ fn a_rate_limit_delays_and_uses_no_step() {
     assert_eq!(applied.counts.first_waits_ms, [500], "what it waited is what is measured");
     let second = applied.claims;
     assert_eq!(second.iter().map(|claim| (claim.job.seq, claim.job.steps_used)).collect::<Vec<_>>(), [(Seq(2), 0)]);
+}
+
+// C13.4: nothing new is taken and nothing is changed, the position stays; what is waiting is delivered
+#[test]
+fn a_disk_that_is_nearly_full_takes_nothing_new_and_deliveries_go_on() {
+    let mut world = World::new();
+    world.subscribe("a", spec(vec![EventPattern::All]));
+    let topic = "lerian.streaming.lender";
+    let (_, first) = world.store(topic, 0, vec![event(1, "a", "1"), event(2, "a", "2")]);
+    assert_eq!(first.len(), 1);
+    for room in [Room::Low, Room::Full] {
+        world.engine.set_room(room);
+        let step = PartitionStep {
+            topic: topic.into(),
+            topic_id: [0; 16],
+            partition: 0,
+            from: Some(2),
+            next: 3,
+            leader_epoch: 0,
+            gaps: Vec::new(),
+        };
+        let records = vec![Judged::Event(Box::new(event(3, "a", "3")))];
+        let admits = vec![Admit { from: AdmitFrom::Partition(step), records }];
+        let applied = world.apply(Batch { admits, ..Batch::default() });
+        assert_eq!(applied.admits[0].as_ref().unwrap_err(), &Refusal::DiskLow);
+        let id = SubscriptionId([1; 16]);
+        let pause = Change::Pause { at: Timestamp(world.now) };
+        let pause = Action::ChangeSubscription { tenant: "a".into(), id, if_revision: None, change: pause };
+        assert_eq!(world.manage(pause).unwrap_err(), Refusal::DiskLow);
+        assert!(matches!(world.manage(Action::InspectHub), Ok(Managed::Hub(hub)) if hub.unfinished == 2));
+    }
+    let second = world.deliver(&first);
+    assert_eq!(second.len(), 1, "an outcome is stored, and the next one is claimed");
+    world.engine.set_room(Room::Enough);
+    let (results, _) = world.store(topic, 0, vec![event(3, "a", "3")]);
+    assert_eq!(results, [stored(3, 1)], "from the same position");
 }
 
 // C2.1: a body that is no JSON, and no text, is stored and claimed as any other

@@ -99,6 +99,7 @@ async fn an_inbox_that_refuses_is_waited_for_and_nothing_is_lost_or_doubled() {
         kept.refusals.extend([
             Refusal::BacklogFull,
             Refusal::BacklogFull,
+            Refusal::DiskLow,
             Refusal::Suspended("disk full".to_owned()),
             Refusal::PositionMoved { stored: Some(3) },
         ]);
@@ -108,7 +109,7 @@ async fn an_inbox_that_refuses_is_waited_for_and_nothing_is_lost_or_doubled() {
     inbox.until("all events", |kept| kept.records.len() == 3000).await;
     inbox.with(|kept| {
         assert_eq!(kept.bodies(&topic), (0..3000).map(body).collect::<Vec<_>>());
-        assert_eq!(kept.refused, 4);
+        assert_eq!(kept.refused, 5);
     });
     running.stop().await;
 }

@@ -39,4 +39,5 @@ mod sink_connections;
 mod sink_probe;
 mod sink_receivers;
 mod sink_webhook;
+mod suspended;
 mod tidy;

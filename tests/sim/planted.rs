@@ -56,7 +56,7 @@ fn a_change_that_claims_do_not_obey_is_caught() {
 // C5.1
 #[test]
 fn a_refill_that_believes_an_older_end_is_caught() {
-    is_caught(PlantedBug::RefillBelieved, &["invariant 9", "invariant 10", "liveness"]);
+    is_caught(PlantedBug::RefillBelieved, &["invariant 9", "invariant 10", "liveness", "C4: answered"]);
 }
 
 // C8.2

@@ -108,6 +108,8 @@ impl Dev {
         // The receiver is at some free port, and so is whatever a developer tries beside it.
         typed.set_default("SINK_PORTS", "1-65535", dev());
         typed.set_default("LOG_LEVEL", "warn", dev());
+        // A demonstration also runs where the disk is nearly full.
+        typed.set_default("STORE_RESERVE_BYTES", "0", dev());
         // Cooling for as long as in production would make a fault path take hours to settle.
         typed.set_default("BREAKER_COOLING", "100ms", dev());
         typed.set_default("BREAKER_COOLING_MAX", "250ms", dev());

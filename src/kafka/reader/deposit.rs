@@ -112,7 +112,7 @@ impl PartitionReader {
                 Ok(Stored::Done)
             }
             Err(Refusal::Stopping) => Err(Stopped),
-            Err(full @ Refusal::BacklogFull) => Ok(Stored::Later(full.to_string())),
+            Err(full @ (Refusal::BacklogFull | Refusal::DiskLow)) => Ok(Stored::Later(full.to_string())),
             Err(
                 why @ (Refusal::PositionMoved { .. }
                 | Refusal::Suspended(_)

@@ -273,6 +273,21 @@ mod tests {
         assert_eq!((take(&mut lanes, 30), rest(&lanes)), (vec![9, 10, 20], None));
     }
 
+    // C5.6
+    #[test]
+    fn what_crashed_beyond_the_head_is_not_read_a_second_time() {
+        let mut lanes = lanes(16);
+        push(&mut lanes, 1..10);
+        push(&mut lanes, 11..12);
+        lanes.push_retry(SUB, LogNo(10), HubTime(50), Cause::Match);
+        assert_eq!(take(&mut lanes, 30), (1..9).collect::<Vec<_>>());
+        lanes.look(SUB, HubTime(60));
+        read(&mut lanes, [9, 10, 11], None);
+        let lane = lanes.get(SUB).unwrap();
+        assert_eq!((&lane.queue, &lane.due), (&[LogNo(9), LogNo(11)].into(), &[LogNo(10)].into()));
+        assert_eq!((rest(&lanes), lanes.pending()), (None, 3));
+    }
+
     // C5.5
     #[test]
     fn a_lane_with_more_failed_jobs_than_its_share_makes_no_first_attempts() {

@@ -4,6 +4,7 @@ use super::{Bench, SLOW, answer, blocked, delivered, fifo, options, parallel, se
 use crate::model::{Ask, AskChange};
 use crate::options::Options;
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use streaming_hub::model::job::{Claim, Outcome};
 use streaming_hub::rules::breaker::BreakerPolicy;
 
@@ -109,24 +110,31 @@ fn a_claim_that_is_given_back_after_reading_in_again_is_there_once() {
     let claims = bench.until_still(applied);
     assert_eq!(claims.len(), 40);
     bench.change(1, AskChange::Pause);
-    // The later half is in flight still when the others have come back: then what is in memory ends before it.
-    for claim in &claims[..20] {
-        bench.settle(claim, Outcome::Released);
+    let settle = |bench: &mut Bench, seqs: RangeInclusive<u64>, outcome: &Outcome| {
+        for claim in claims.iter().filter(|claim| seqs.contains(&claim.job.seq.0)) {
+            bench.settle(claim, outcome.clone());
+        }
+    };
+    // What is in memory after reading in again ends before 10, and all but these are in flight still.
+    for seqs in [1..=8, 10..=10, 31..=40] {
+        settle(&mut bench, seqs, &Outcome::Released);
     }
     let now = bench.hub.clock.now(&bench.clocks);
     bench.hub.engine.reopen(now).unwrap();
-    for claim in &claims[20..30] {
-        bench.settle(claim, Outcome::Crashed);
-    }
-    for claim in &claims[30..] {
-        bench.settle(claim, Outcome::Released);
-    }
+    settle(&mut bench, 11..=20, &Outcome::Crashed);
+    settle(&mut bench, 9..=9, &Outcome::Released);
+    settle(&mut bench, 21..=30, &Outcome::Released);
     assert_eq!(bench.waiting().0, 40);
+    // One by one, so that some that crashed are still waiting when the rest is read past them.
+    let one_by_one = AskChange::Spec { spec: Box::new(fifo("https://a.example/")), proven: true };
+    bench.change(1, one_by_one);
     let applied = bench.change(1, AskChange::Resume);
     let first = bench.until_still(applied);
-    let mut done = deliver_all(&mut bench, first);
-    done.sort_unstable();
-    assert_eq!(done, (1..=40).collect::<Vec<_>>());
+    let done = deliver_all(&mut bench, first);
+    let (again, in_order): (Vec<u64>, Vec<u64>) = done.iter().partition(|seq| (11..=20).contains(*seq));
+    assert_eq!(again, (11..=20).collect::<Vec<_>>());
+    assert_eq!(in_order, (1..=10).chain(21..=40).collect::<Vec<_>>());
+    assert_eq!(bench.waiting(), (0, 0));
 }
 
 // C5.1: nothing of a deleted subscription stays

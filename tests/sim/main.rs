@@ -55,7 +55,9 @@ fn every_seed_keeps_every_invariant() {
     let took = streaming_hub::time::Clock::monotonic(&clock).saturating_sub(began);
     let reports = reports.into_inner().unwrap();
     eprintln!("{} seeds in {took:?}", reports.len());
-    eprintln!("{:?}", sum(&reports));
+    let sum = sum(&reports);
+    eprintln!("{sum:?}");
+    assert!(sum.beyond_memory > 0 || reports.len() < 20, "no lane was too long for memory in {seeds:?}");
     let mut broken = broken.into_inner().unwrap();
     broken.sort_by_key(|(seed, _)| *seed);
     assert!(broken.is_empty(), "{}", broken.iter().map(|(seed, broken)| told(*seed, broken)).collect::<String>());
@@ -87,6 +89,7 @@ fn sum(reports: &[Report]) -> Report {
         sum.in_doubt_gone += report.in_doubt_gone;
         sum.turns += report.turns;
         sum.repeats += report.repeats;
+        sum.beyond_memory += report.beyond_memory;
     }
     sum
 }

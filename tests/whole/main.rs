@@ -11,6 +11,7 @@
     reason = "a test's helper fails its test; these tests wait for other processes and measure time"
 )]
 
+mod backlog;
 mod each_once;
 mod harness;
 mod orders;

@@ -43,6 +43,8 @@ pub struct Report {
     pub in_doubt_gone: u64,
     pub turns: u64,
     pub repeats: u64,
+    /// Looks at the hub that found more waiting than is in memory.
+    pub beyond_memory: u64,
     /// A digest of the whole history.
     pub history: u64,
 }

@@ -133,7 +133,7 @@ impl World {
 
     /// Invariant 22: what may be in memory, twice (jobs never attempted, and failed ones), with a head for every lane, what was in flight,
     /// and what is there on somebody's demand.
-    fn memory_is_bounded(&self, applied: &Applied) -> Held {
+    fn memory_is_bounded(&mut self, applied: &Applied) -> Held {
         let (most, slots) = (self.options.pending_max, self.options.slots as usize);
         let lanes = self.model.subs.len();
         let on_demand = self.model.jobs.values().filter(|job| job.cause != Cause::Match).count();
@@ -144,6 +144,7 @@ impl World {
             Ok(Managed::Hub(hub)) => Some(hub),
             Ok(_) | Err(_) => None,
         }) {
+            self.report.beyond_memory += u64::from(hub.in_memory < hub.unfinished - hub.in_flight);
             hold!(hub.in_memory <= bound as u64, "invariant 22: {} jobs are in memory, of {bound}", hub.in_memory);
         }
         Ok(())

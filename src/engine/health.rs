@@ -299,8 +299,10 @@ impl Core {
         self.put_health(txn, sub, health)?;
         let waiting = self.lanes.get(sub).map_or(0, super::lane::Lane::waiting);
         let hours = now.since_ms(down.at) / 3_600_000;
-        let detail =
-            format!("{} is still off, {hours} h after it was switched off; {waiting} deliveries wait", subscription.id);
+        let detail = format!(
+            "{} is still off, {hours} h after it was switched off; deliveries waiting: {waiting}",
+            subscription.id
+        );
         let notice = Notice { last_error, ..about(NoticeKind::StillDisabled, &subscription, down.at, detail) };
         self.raise(txn, now, notice).map(drop)
     }

@@ -172,6 +172,21 @@ mod tests {
         assert_eq!(first, expected);
     }
 
+    // C13.6: these bytes are the format; another reading of them needs another version.
+    #[test]
+    fn golden_bytes_of_a_notice() {
+        let notice = Notice {
+            tenant: Some("t".to_owned()),
+            subscription: Some(SubscriptionId([7; 16])),
+            last_error: Some("e".to_owned()),
+            at: HubTime(9),
+            ..Notice::about(NoticeKind::Gone, "s", HubTime(5), "d")
+        };
+        let bytes = bincode::encode_to_vec(&notice, bincode::config::standard()).unwrap();
+        let expected = [&[2, 1, 1, b't', 1][..], &[7; 16], &[1, b's', 5, 1, 1, b'e', 1, b'd', 9]].concat();
+        assert_eq!(bytes, expected);
+    }
+
     #[test]
     fn texts_from_outside_are_cut() {
         let mut notice = Notice::about(NoticeKind::ForeignTenant, "é".repeat(NOTICE_TEXT_BYTES), HubTime(1), "x");

@@ -370,11 +370,17 @@ mod tests {
         );
     }
 
-    // C13.6: part of the format.
+    // C13.6: these bytes are the format; another reading of them needs another version.
     #[test]
-    fn it_is_stored_and_read_back() {
+    fn golden_bytes_of_health() {
         let config = bincode::config::standard();
-        let health = after(&[(0, ErrorClass::Gone, 1)]).with_verdict(Cause::Gone, HubTime(3)).switched_off(HubTime(4));
+        let health = Health::default()
+            .on_failure(HubTime(5), ErrorClass::Gone, LogNo(7))
+            .on_failure(HubTime(9), ErrorClass::Timeout, LogNo(8))
+            .with_verdict(Cause::Gone, HubTime(10))
+            .switched_off(HubTime(11));
+        let bytes = bincode::encode_to_vec(&health, config).unwrap();
+        assert_eq!(bytes, [1, 5, 9, 2, 7, 1, 5, 5, 1, 7, 0, 1, 1, 10, 1, 11, 0]);
         for health in [Health::default(), health.clone().doubted(), health.reminded()] {
             let bytes = bincode::encode_to_vec(&health, config).unwrap();
             assert_eq!(bincode::decode_from_slice::<Health, _>(&bytes, config).unwrap().0, health);

@@ -130,6 +130,15 @@ async fn open_breakers_are_listed() {
     assert_eq!([codes(&page, "tenant_id"), codes(&rest, "tenant_id")].concat(), ["a", "b"]);
     assert_eq!(rest["next_cursor"], Value::Null);
 
+    hub.clock.jump(31);
+    hub.get("/admin/breakers").await;
+    let probe = hub.next_claim().await;
+    let page = hub.until("/admin/breakers", |page| codes(page, "state").contains(&"probing".to_owned())).await;
+    let probing = page["items"].as_array().unwrap().iter().find(|item| item["state"] == "probing").unwrap();
+    assert_eq!(probing["next_probe"], Value::Null, "{probing}");
+    hub.settle(&probe, Outcome::Delivered(attempt(Some(200), None)));
+    hub.until("/admin/breakers", |page| page["items"].as_array().unwrap().len() == 1).await;
+
     let notices = hub.get("/admin/notices?kind=breaker_opened").await.body;
     assert_eq!(codes(&notices, "last_error"), ["destination_blocked", "destination_blocked"]);
     assert_eq!(codes(&notices, "subject"), ["https://crm.example.com/hook", "https://erp.example.com/hook"]);

@@ -94,6 +94,7 @@ impl Model {
             in_flight: u32::try_from(count(|job| matches!(job.state, State::Claimed(_)))).unwrap(),
             held: sub.hold_until > now,
             breaker_open: self.breakers.get(&sub.destination()).is_some_and(|breaker| breaker.is_open()),
+            failures: sub.health.failures.len() as u64,
             probing: matches!(self.breakers.get(&sub.destination()), Some(BreakerModel::Probing { .. })),
         }
     }

@@ -140,6 +140,7 @@ pub enum Answer {
         in_flight: u32,
         held: bool,
         breaker_open: bool,
+        failures: u64,
         probing: bool,
     },
     Hub {

@@ -180,8 +180,25 @@ fn the_kill_switch_records_the_verdict_and_does_not_act() {
     assert!(lane.is_unhealthy(&bench.subscription()) && lane.health.verdict == Some(verdict), "it is visible");
     let claims = bench.settle(&claim, answer(500, 5)).claims;
     assert_eq!(bench.health().unwrap().verdict, Some(verdict), "it keeps its beginning");
+    let again = bench.admit("loan", 1);
     bench.settle(&claims[0], delivered());
-    assert_eq!(bench.health(), None);
+    assert_eq!((bench.health(), again.claims.len()), (None, 0));
+}
+
+// C8.3: an operator who turns it on again has it act on what was recorded.
+#[test]
+fn a_recorded_verdict_is_acted_on_once_the_switch_is_on_again() {
+    let autodisable = AutoDisablePolicy { acts: Acts::Off, ..AutoDisablePolicy::default() };
+    let mut bench = Bench::new(Options { autodisable, ..patient() });
+    bench.subscribe(1, fifo(URL));
+    bench.fail_for_twelve_hours();
+    bench.later(120 * HOUR);
+    let found = bench.health().unwrap().verdict;
+    bench.options.autodisable.acts = Acts::On;
+    bench.killed();
+    bench.nothing();
+    assert_eq!((bench.off_by(), bench.health().unwrap().verdict), (Some(DisabledReason::AutoDisabled), found));
+    assert_eq!(bench.told(), [NoticeKind::WouldDisable, NoticeKind::AutoDisabled]);
 }
 
 // C9.10
@@ -291,7 +308,7 @@ fn one_that_is_still_off_a_day_later_is_told_of_once_more() {
     let notices = Dump::of(&bench.disk).unwrap().notices;
     let still = notices.values().last().unwrap();
     assert_eq!((still.subscription, still.last_error.as_deref()), (Some(sub_id(1)), Some("server_error")));
-    assert!(still.detail.contains("1 deliveries wait"), "{}", still.detail);
+    assert!(still.detail.contains("waiting: 1"), "{}", still.detail);
 }
 
 // C7, C8.1: the writer wakes by itself for what has to be judged.

@@ -205,6 +205,7 @@ fn shown(managed: &Managed) -> Answer {
             in_flight: lane.in_flight,
             held: lane.hold_until.is_some(),
             breaker_open: lane.breaker != BreakerState::Closed,
+            failures: lane.health.span.as_ref().map_or(0, |span| span.failures),
             probing: lane.breaker == BreakerState::Probing,
         },
         Managed::Hub(hub) => Answer::Hub {

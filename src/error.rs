@@ -138,6 +138,15 @@ field_codes! {
     ProbeFailed "probe_failed",
 }
 
+/// A count with its unit as people say it: `1 byte`, `2 bytes`.
+pub fn counted(count: u64, unit: &str) -> String {
+    match (count, unit.strip_suffix('y')) {
+        (1, _) => format!("1 {unit}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, None) => format!("{count} {unit}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,5 +162,12 @@ mod tests {
         texts.sort_unstable();
         texts.dedup();
         assert_eq!(texts.len(), FieldCode::ALL.len());
+    }
+
+    #[test]
+    fn counts_are_said_as_people_say_them() {
+        let said =
+            [(0, "byte"), (1, "byte"), (2, "byte"), (1, "delivery"), (2, "delivery")].map(|(n, of)| counted(n, of));
+        assert_eq!(said, ["0 bytes", "1 byte", "2 bytes", "1 delivery", "2 deliveries"]);
     }
 }

@@ -1,6 +1,7 @@
 //! What the running hub is like: the checks of `/readyz`, and what `/admin/ingest` shows (C13.1).
 
 use super::space::Pace;
+use crate::error::counted;
 use crate::http::{Check, CheckState, Facts, PartitionFacts};
 use crate::kafka::{self, KafkaStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -74,7 +75,7 @@ impl Health {
             said.push("events of other tenants than TENANT_ID are stored and can never be delivered".to_owned());
         }
         if let Some(first) = lost.first() {
-            said.push(format!("no record of {first} names a tenant ({} such topics)", lost.len()));
+            said.push(format!("no record of {first} names a tenant ({})", counted(lost.len() as u64, "such topic")));
         }
         let state = if said.is_empty() { CheckState::Ok } else { CheckState::Degraded };
         Check { name: "tenants", state, detail: (!said.is_empty()).then(|| said.join("; ")) }

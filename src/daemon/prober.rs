@@ -8,6 +8,7 @@ use crate::model::event::Event;
 use crate::model::ids::{DeliveryId, EventId, Seq};
 use crate::model::job::{Cause, Outcome};
 use crate::model::subscription::Subscription;
+use crate::rules::outcome;
 use crate::sink::{Delivery, Met, Sinks};
 use crate::time::{Clock, Timestamp, millis};
 use base64::Engine as _;
@@ -47,7 +48,7 @@ impl SinkProber {
             status: probe.met.status,
             duration_ms: u32::try_from(millis(probe.duration)).unwrap_or(u32::MAX),
             tls: probe.tls.map(str::to_owned),
-            error: if probe.passed { None } else { probe.met.error.or(Some(ErrorClass::Challenge)) },
+            error: if probe.passed { None } else { why(&probe.met) },
         }
     }
 
@@ -79,6 +80,11 @@ impl SinkProber {
         };
         TestSeen { event_id, attempt }
     }
+}
+
+/// What a probe that did not pass met, in the words of a delivery (C9.5). What would have been a delivery lacks the challenge.
+fn why(met: &Met) -> Option<ErrorClass> {
+    outcome::class(met.status, met.error).or(Some(ErrorClass::Challenge))
 }
 
 impl Prober for SinkProber {
@@ -121,4 +127,32 @@ fn random_v8(entropy: &mut Entropy) -> [u8; 16] {
 fn not_sent(at: Timestamp) -> AttemptRecord {
     let error = Some(ErrorClass::Crashed);
     AttemptRecord { delivery: DeliveryId([0; 16]), at, duration_ms: 0, status: None, error, answer: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // C8.4, C9.5
+    #[test]
+    fn a_probe_says_what_a_delivery_would() {
+        use ErrorClass as E;
+        for (status, error, said) in [
+            (Some(404), None, E::ClientError),
+            (Some(410), None, E::Gone),
+            (Some(429), None, E::RateLimited),
+            (Some(301), None, E::Redirect),
+            (Some(500), None, E::ServerError),
+            (Some(503), None, E::ServerError),
+            (Some(101), Some(E::UnexpectedUpgrade), E::UnexpectedUpgrade),
+            (Some(500), Some(E::Reset), E::ServerError),
+            (None, Some(E::ConnectTimeout), E::ConnectTimeout),
+            (None, Some(E::DestinationBlocked), E::DestinationBlocked),
+            (Some(200), Some(E::Challenge), E::Challenge),
+            (Some(200), None, E::Challenge),
+            (None, None, E::Protocol),
+        ] {
+            assert_eq!(why(&Met { status, error, ..Met::default() }), Some(said), "{status:?} {error:?}");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use crate::http::page::{List, Listed, cursor};
 use crate::http::problem::Problem;
 use crate::model::api_key::{ApiKey, Role};
 use crate::model::ids::KeyId;
-use crate::model::limits::{API_KEYS, INGEST_KEY_NAMES, NAME_BYTES, SOURCE_BYTES, TENANT_BYTES};
+use crate::model::limits::{API_KEYS, INGEST_KEY_NAMES, SOURCE_BYTES, TENANT_BYTES};
 use crate::rules::classify::is_source;
 use crate::time::Timestamp;
 use http::StatusCode;
@@ -68,7 +68,7 @@ pub(crate) async fn create(call: &Call, ticket: &mut Ticket) -> Result<Answer, P
     form.only(&["name", "role", "tenant_id", "tenants", "sources", "expires_at"], &[], &mut faults);
     form.required("name", &mut faults);
     form.required("role", &mut faults);
-    let name = form.text("name", 1..=NAME_BYTES, &mut faults).unwrap_or_default();
+    let name = form.name(None, &mut faults).unwrap_or_default();
     let role = role(call, &form, &mut faults);
     let expires_at = expires_at(call, &form, &mut faults);
     faults.check()?;

@@ -3,9 +3,11 @@
 //! A field that is `null` counts as absent. Invariant: a `None` from a reader means that the field is absent or that its fault
 //! has been noted, so a caller who finds no fault at the end holds only checked values.
 
-use crate::error::FieldCode;
+use crate::error::{FieldCode, counted};
 use crate::http::json::parse_duration;
 use crate::http::problem::{FieldError, Problem};
+use crate::model::limits::NAME_BYTES;
+use crate::rules::readable::name_fault;
 use serde_json::{Map, Value};
 use std::ops::RangeInclusive;
 
@@ -92,6 +94,18 @@ impl<'a> Form<'a> {
         check_text(self.get(name)?, self.pointer(name), bytes, char::is_control, faults)
     }
 
+    /// The field `name`: one line of which a person sees everything. What is stored already is left alone.
+    pub(crate) fn name(&self, stored: Option<&str>, faults: &mut Faults) -> Option<&'a str> {
+        let text = self.text("name", 1..=NAME_BYTES, faults)?;
+        match name_fault(text) {
+            Some(fault) if stored != Some(text) => {
+                faults.add(self.pointer("name"), FieldCode::InvalidValue, fault);
+                None
+            }
+            Some(_) | None => Some(text),
+        }
+    }
+
     /// A text that may have several lines.
     pub(crate) fn prose(&self, name: &str, bytes: RangeInclusive<usize>, faults: &mut Faults) -> Option<&'a str> {
         let banned = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
@@ -110,17 +124,15 @@ impl<'a> Form<'a> {
     /// A whole number.
     pub(crate) fn integer(&self, name: &str, range: RangeInclusive<u64>, faults: &mut Faults) -> Option<u64> {
         let value = self.get(name)?;
-        let Some(number) = value.as_u64() else {
-            let code = if value.is_i64() { FieldCode::OutOfRange } else { FieldCode::WrongType };
-            faults.add(self.pointer(name), code, "this must be a whole number, 0 or more");
-            return None;
-        };
-        if !range.contains(&number) {
-            let detail = format!("this must be between {} and {}", range.start(), range.end());
-            faults.add(self.pointer(name), FieldCode::OutOfRange, detail);
-            return None;
+        match value.as_u64() {
+            Some(number) if range.contains(&number) => Some(number),
+            other => {
+                let code = if other.is_some() || value.is_i64() { FieldCode::OutOfRange } else { FieldCode::WrongType };
+                let detail = format!("this must be a whole number between {} and {}", range.start(), range.end());
+                faults.add(self.pointer(name), code, detail);
+                None
+            }
         }
-        Some(number)
     }
 
     /// A duration, in milliseconds.
@@ -164,7 +176,7 @@ impl<'a> Form<'a> {
             faults.add(self.pointer(name), FieldCode::WrongType, "this must be a list");
             return None;
         };
-        check_length(list.len(), self.pointer(name), &items, "items", faults)?;
+        check_length(list.len(), self.pointer(name), &items, "item", faults)?;
         Some(list.iter().enumerate().map(|(at, item)| (format!("{}/{at}", self.pointer(name)), item)).collect())
     }
 
@@ -201,7 +213,7 @@ pub(crate) fn check_text<'a>(
         faults.add(pointer, FieldCode::InvalidValue, "this must not hold control characters");
         return None;
     }
-    check_length(text.len(), pointer, &bytes, "bytes", faults)?;
+    check_length(text.len(), pointer, &bytes, "byte", faults)?;
     Some(text)
 }
 
@@ -236,11 +248,13 @@ fn check_length(
     faults: &mut Faults,
 ) -> Option<()> {
     if length < *allowed.start() {
-        faults.add(pointer, FieldCode::Empty, format!("this must have at least {} {unit}", allowed.start()));
+        let detail = format!("this must have at least {}", counted(*allowed.start() as u64, unit));
+        faults.add(pointer, FieldCode::Empty, detail);
         return None;
     }
     if length > *allowed.end() {
-        faults.add(pointer, FieldCode::TooLong, format!("this may have at most {} {unit}", allowed.end()));
+        let detail = format!("this may have at most {}", counted(*allowed.end() as u64, unit));
+        faults.add(pointer, FieldCode::TooLong, detail);
         return None;
     }
     Some(())
@@ -299,6 +313,35 @@ mod tests {
             ("/enabled", "read_only"),
         ];
         assert_eq!(found, wanted.map(|(pointer, code)| (pointer.to_owned(), code)));
+    }
+
+    // A1.4: words for people, singular where there is one, and with the range that holds.
+    #[test]
+    fn details_read_well() {
+        let body = json!({"name": "", "long": "abc", "list": [], "minus": -1, "half": 1.5, "big": 300});
+        let mut faults = Faults::default();
+        let form = Form::body(&body).unwrap();
+        form.name(None, &mut faults);
+        form.text("long", 0..=1, &mut faults);
+        form.list("list", 2..=3, &mut faults);
+        for name in ["minus", "half", "big"] {
+            form.integer(name, 1..=256, &mut faults);
+        }
+        let said: Vec<_> = faults.0.iter().map(|fault| fault.detail.as_str()).collect();
+        let range = "this must be a whole number between 1 and 256";
+        let wanted =
+            ["this must have at least 1 byte", "this may have at most 1 byte", "this must have at least 2 items"];
+        assert_eq!(said, [&wanted[..], &[range; 3]].concat());
+    }
+
+    // A1.4: a name of an older build that would be refused today stands in the way of no change.
+    #[test]
+    fn a_stored_name_is_left_alone() {
+        let body = json!({"name": "a\u{202e}b"});
+        assert_eq!(faults_of(|form, faults| drop(form.name(Some("a\u{202e}b"), faults)), &body), []);
+        let refused = [("/name".to_owned(), "invalid_value")];
+        assert_eq!(faults_of(|form, faults| drop(form.name(Some("ab"), faults)), &body), refused);
+        assert_eq!(faults_of(|form, faults| drop(form.name(None, faults)), &body), refused);
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub(crate) fn check_types(route: &Route, headers: &HeaderMap, body: &impl Body) 
         return Err(Problem::new(Code::UnsupportedMediaType, "the body must not be compressed: no Content-Encoding"));
     }
     let given = essence(headers.get(CONTENT_TYPE));
+    if route.takes != Takes::Event && !is_utf_8(headers.get(CONTENT_TYPE)) {
+        return Err(Problem::new(Code::UnsupportedMediaType, "JSON is taken in UTF-8 only (RFC 8259, section 8.1)"));
+    }
     let (fits, wanted) = match route.takes {
         Takes::Nothing => (true, ""),
         Takes::Json | Takes::OptionalJson => (given == "application/json", "Content-Type must be application/json"),
@@ -119,6 +122,16 @@ fn essence(value: Option<&HeaderValue>) -> String {
     text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
+/// Whether no other charset than UTF-8 is said.
+fn is_utf_8(value: Option<&HeaderValue>) -> bool {
+    let text = value.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    text.split(';').skip(1).filter_map(|parameter| parameter.split_once('=')).all(|(name, value)| {
+        let value = value.trim().trim_matches('"');
+        !name.trim().eq_ignore_ascii_case("charset")
+            || ["utf-8", "utf8"].iter().any(|utf| value.eq_ignore_ascii_case(utf))
+    })
+}
+
 /// Whether one of the offered types is wanted; without an `Accept` every type is.
 fn accepts(headers: &HeaderMap, offered: &[&str]) -> bool {
     let mut any_range = false;
@@ -182,6 +195,16 @@ mod tests {
         for (op, headers, code) in [
             (Op::CreateSubscription, head(&[("content-type", "application/json; charset=utf-8")]), None),
             (Op::CreateSubscription, head(&[("content-type", "Application/JSON")]), None),
+            (Op::CreateSubscription, head(&[("content-type", "application/json; Charset=\"UTF-8\"")]), None),
+            (Op::CreateSubscription, head(&[("content-type", "application/json;v=1;charset=utf-8")]), None),
+            (Op::CreateSubscription, head(&[("content-type", "application/json; charset=iso-8859-1")]), Some(415)),
+            (Op::CreateSubscription, head(&[("content-type", "application/json;charset=\"utf-16\"")]), Some(415)),
+            (
+                Op::PatchSubscription,
+                head(&[("content-type", "application/merge-patch+json; charset=latin1")]),
+                Some(415),
+            ),
+            (Op::IngestEvent, head(&[("content-type", "text/csv; charset=iso-8859-1")]), None),
             (Op::CreateSubscription, head(&[]), Some(415)),
             (Op::CreateSubscription, head(&[("content-type", "application/x-www-form-urlencoded")]), Some(415)),
             (Op::CreateSubscription, head(&[("content-type", "application/jsonx")]), Some(415)),

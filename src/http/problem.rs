@@ -83,6 +83,8 @@ impl Problem {
     /// 422 with every field that is wrong.
     pub(crate) fn fields(errors: Vec<FieldError>) -> Self {
         let detail = match errors.as_slice() {
+            // The body itself has the empty pointer.
+            [only] if only.pointer.is_empty() => only.detail.clone(),
             [only] => format!("{}: {}", only.pointer, only.detail),
             more => format!("{} fields are not valid; `errors` names each", more.len()),
         };
@@ -233,6 +235,18 @@ mod tests {
         assert_eq!(shown["request_id"], "r-1");
         assert_eq!(shown["errors"][0]["pointer"], "/sink/url");
         assert_eq!(shown["errors"][1]["code"], "too_long");
+    }
+
+    // A1.4: no detail begins with a pointer that is not there.
+    #[test]
+    fn the_body_itself_needs_no_pointer() {
+        for (pointer, detail) in
+            [("", "the body must be a JSON object"), ("/name", "/name: the body must be a JSON object")]
+        {
+            let answer = Problem::field(pointer, FieldCode::WrongType, "the body must be a JSON object").answer("r-1");
+            let shown: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+            assert_eq!(shown["detail"], detail);
+        }
     }
 
     // C13.4: what the store said may name paths of the machine.

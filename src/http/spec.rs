@@ -78,7 +78,7 @@ pub(crate) fn read(
     mut faults: Faults,
 ) -> Result<Spec, Problem> {
     let faults = &mut faults;
-    let name = form.text("name", 1..=NAME_BYTES, faults);
+    let name = form.name(subject.stored.map(|spec| &*spec.name), faults);
     let description = form.prose("description", 0..=DESCRIPTION_BYTES, faults);
     form.required("event_types", faults);
     let event_types = event_types(form, "event_types", faults);

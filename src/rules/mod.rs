@@ -12,4 +12,5 @@ mod headers;
 pub mod matching;
 pub mod outcome;
 pub mod room;
+pub mod readable;
 pub mod signature;

@@ -86,7 +86,7 @@ pub fn judge(told: &Told, wall_now: Timestamp) -> Judged {
 }
 
 /// What went wrong; none for a success.
-fn class(status: Option<u16>, error: Option<ErrorClass>) -> Option<ErrorClass> {
+pub fn class(status: Option<u16>, error: Option<ErrorClass>) -> Option<ErrorClass> {
     match (status, error) {
         // What breaks after the head is the body's reading, and that is for the log only (C9.5).
         (Some(status), None | Some(ErrorClass::Timeout | ErrorClass::Reset | ErrorClass::Protocol)) => {

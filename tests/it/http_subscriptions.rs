@@ -116,6 +116,8 @@ async fn wrong_fields_are_all_named() {
         (with("id", json!("x")), vec![("/id", "read_only")]),
         (with("name", json!("")), vec![("/name", "empty")]),
         (with("name", json!("a\r\nb")), vec![("/name", "invalid_value")]),
+        (with("name", json!(" ")), vec![("/name", "invalid_value")]),
+        (with("name", json!("erp \u{202e}gpj.")), vec![("/name", "invalid_value")]),
         (with("event_types", json!([])), vec![("/event_types", "empty")]),
         (with("event_types", json!(many)), vec![("/event_types", "too_long")]),
         (

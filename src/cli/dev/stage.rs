@@ -11,6 +11,7 @@ use super::tally::{Summary, Tally};
 use crate::config::Settings;
 use crate::daemon::{self, DaemonError, Running, Signals};
 use crate::entropy::Entropy;
+use crate::error::counted;
 use crate::rules::classify::Policy;
 use crate::rules::explain::LineRecord;
 use crate::store::disk::FileDisk;
@@ -211,7 +212,10 @@ impl Stage {
             if unfinished == 0 {
                 return Ok(());
             }
-            progress.tick(|| format!("{unfinished} deliveries are still waiting"));
+            progress.tick(|| {
+                let wait = if unfinished == 1 { "waits" } else { "wait" };
+                format!("{} still {wait}", counted(unfinished, "delivery"))
+            });
             tokio::time::sleep(SETTLED_LOOK).await;
         }
     }

@@ -338,10 +338,10 @@ mod tests {
     #[test]
     fn a_stored_name_is_left_alone() {
         let body = json!({"name": "a\u{202e}b"});
-        assert_eq!(faults_of(|form, faults| drop(form.name(Some("a\u{202e}b"), faults)), &body), []);
+        assert_eq!(faults_of(|form, faults| assert!(form.name(Some("a\u{202e}b"), faults).is_some()), &body), []);
         let refused = [("/name".to_owned(), "invalid_value")];
-        assert_eq!(faults_of(|form, faults| drop(form.name(Some("ab"), faults)), &body), refused);
-        assert_eq!(faults_of(|form, faults| drop(form.name(None, faults)), &body), refused);
+        assert_eq!(faults_of(|form, faults| assert_eq!(form.name(Some("ab"), faults), None), &body), refused);
+        assert_eq!(faults_of(|form, faults| assert_eq!(form.name(None, faults), None), &body), refused);
     }
 
     #[test]

@@ -67,6 +67,11 @@ impl Health {
         !std::mem::replace(&mut self.now().foreign, true)
     }
 
+    /// What `/readyz` says now.
+    pub(super) fn is_ready(&self) -> bool {
+        self.checks().iter().all(|check| check.state != CheckState::Failed)
+    }
+
     // They can never be delivered, and only the operator can mend it (C2.8).
     fn tenants(&self, foreign: bool) -> Check {
         let lost = self.source.as_ref().map(|source| source.topics_without_tenant()).unwrap_or_default();
@@ -89,7 +94,9 @@ impl Health {
     // Kafka down only degrades: deliveries and the API go on.
     fn kafka(&self) -> Check {
         let name = "kafka";
-        let Some(source) = &self.source else { return Check { name, state: CheckState::Ok, detail: None } };
+        let Some(source) = &self.source else {
+            return Check { name, state: CheckState::Ok, detail: Some("not configured".to_owned()) };
+        };
         let problems = source.problems();
         let state = match (source.word(), self.needs_kafka) {
             ("connected", _) if problems.is_empty() => CheckState::Ok,
@@ -172,6 +179,8 @@ mod tests {
         let health = Health::new(None, false);
         let states = || health.checks().into_iter().map(|check| (check.name, check.state)).collect::<Vec<_>>();
         let (ok, failed) = (CheckState::Ok, CheckState::Failed);
+        let kafka = health.checks().into_iter().find(|check| check.name == "kafka").unwrap();
+        assert_eq!(kafka.detail.as_deref(), Some("not configured"));
         let all = |draining, store, disk| {
             let others = [("workers", ok), ("kafka", ok), ("tenants", ok)];
             [("draining", draining), ("store", store), ("disk", disk)].into_iter().chain(others).collect::<Vec<_>>()
@@ -218,6 +227,7 @@ mod tests {
     fn kafka_that_does_not_answer_degrades_and_fails_only_where_it_is_required() {
         for (required, state) in [(false, CheckState::Degraded), (true, CheckState::Failed)] {
             let health = Health::new(Some(Arc::default()), required);
+            assert_eq!(health.is_ready(), !required);
             let kafka = health.checks().into_iter().find(|check| check.name == "kafka").unwrap();
             assert_eq!((kafka.state, kafka.detail.as_deref()), (state, Some("connecting")));
         }

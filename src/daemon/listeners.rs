@@ -39,6 +39,11 @@ impl Listening {
         self.tasks.spawn(http::serve(self.api.clone(), listener, tls, self.stop.clone()));
     }
 
+    /// Answers only what reads.
+    pub(super) fn stop_writes(&self) {
+        self.api.stop_writes();
+    }
+
     /// Takes no new connections, and lets those that are there finish what they began.
     pub(super) async fn stop(self) {
         self.stop.cancel();
@@ -59,7 +64,7 @@ impl Listening {
 /// When it is taken, or not ours to have.
 pub fn bind(settings: &HttpSettings) -> Result<std::net::TcpListener, DaemonError> {
     let what = format!("HTTP_LISTEN_ADDR {}", settings.listen);
-    std::net::TcpListener::bind(settings.listen).map_err(DaemonError::io(what))
+    http::bind_tcp(settings.listen).map_err(DaemonError::io(what))
 }
 
 /// Takes a bound port into the runtime.

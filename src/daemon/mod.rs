@@ -181,6 +181,9 @@ async fn start_over(
     let tls = settings.http.tls.as_ref().map(listeners::tls).transpose()?;
     let mut running = begin(&settings, opened, clock, Some(address), Work::Everything).await?;
     running.listening.tcp(tcp, tls);
+    if settings.kafka.is_none() && !settings.http.ingest {
+        tracing::warn!("no events will come: neither KAFKA_BROKERS nor HTTP_INGEST_ENABLED is set");
+    }
     if let Some(kafka) = settings.kafka
         && let Err(error) = running.read_kafka(kafka).await
     {
@@ -188,7 +191,13 @@ async fn start_over(
         return Err(error);
     }
     service::ready();
-    tracing::info!(%address, store = %settings.data_dir.display(), env = settings.env.name(), "the hub is ready");
+    let (store, env) = (settings.data_dir.display(), settings.env.name());
+    running.ready_was_told = running.health.is_ready();
+    if running.ready_was_told {
+        tracing::info!(%address, %store, env, "the hub is ready");
+    } else {
+        tracing::info!(%address, %store, env, "the hub serves; it is ready when Kafka answers (READY_REQUIRES_KAFKA)");
+    }
     Ok(running)
 }
 
@@ -239,6 +248,13 @@ async fn begin(
     let policy = outgoing::policy(settings, address);
     let sinks = outgoing::sinks(settings, can_open.resting_max, policy.clone(), envelope.clone(), clock.clone())?;
     let socket = socket_path(settings);
+    // Whoever closes the store removes its socket then.
+    if engine.inherited_claims() > 0 || socket.exists() {
+        tracing::info!(
+            jobs = engine.inherited_claims(),
+            "the last process ended without closing the store; the jobs that it had claimed are attempted again"
+        );
+    }
     let unix = http::bind_unix(&socket).map_err(DaemonError::io(socket.display().to_string()))?;
 
     let entropy = Mutex::new(chance()?);
@@ -320,6 +336,7 @@ async fn begin(
         noticing,
         watching_disk,
         listening,
+        ready_was_told: true,
         stop: settings.stop,
     })
 }
@@ -343,11 +360,12 @@ pub struct Running {
     health: Arc<Health>,
     source: Option<Source>,
     dispatch_stop: CancellationToken,
-    dispatching: Option<JoinHandle<()>>,
+    dispatching: Option<JoinHandle<usize>>,
     tending: JoinHandle<()>,
     noticing: Option<JoinHandle<()>>,
     watching_disk: [JoinHandle<()>; 2],
     listening: Listening,
+    ready_was_told: bool,
     stop: StopSettings,
 }
 
@@ -355,6 +373,8 @@ pub struct Running {
 const CLOSE: Duration = Duration::from_secs(8);
 /// How often is looked whether a part has ended that must not.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long a count for the log is waited for.
+const ASK_TIME: Duration = Duration::from_secs(1);
 
 impl Running {
     /// Where its API listens; none of a hub for commands.
@@ -396,9 +416,14 @@ impl Running {
 
     /// Waits until a part ends that must not, and names it.
     pub async fn broken(&self) -> &'static str {
+        let mut ready_was_told = self.ready_was_told;
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let ended = |task: &Option<JoinHandle<()>>| task.as_ref().is_some_and(JoinHandle::is_finished);
+            if !ready_was_told && self.health.is_ready() {
+                ready_was_told = true;
+                tracing::info!("the hub is ready");
+            }
+            let ended = |task: &Option<JoinHandle<usize>>| task.as_ref().is_some_and(JoinHandle::is_finished);
             let part = match () {
                 () if self.thread.has_ended() => "the writer",
                 () if ended(&self.dispatching) => "dispatch",
@@ -432,11 +457,23 @@ impl Running {
         if let Some(source) = self.source {
             source.stop().await;
         }
+        self.listening.stop_writes();
         self.thread.stop_claiming();
         self.dispatch_stop.cancel();
         if let Some(dispatching) = self.dispatching {
+            let asked = Manage { action: Action::InspectHub, idempotency: None };
+            // A writer that hangs in a slow commit must not hold up the stop.
+            let told = tokio::time::timeout(ASK_TIME, self.writer.manage(asked)).await;
+            if let Ok(Ok(Managed::Hub(state))) = told {
+                let at_most_s = self.stop.drain.as_secs();
+                tracing::info!(in_flight = state.in_flight, at_most_s, "waiting for the attempts in flight");
+            }
             // It ends within its own drain time; a panic of it was told by `broken`.
-            let _ = dispatching.await;
+            match dispatching.await {
+                Ok(0) => tracing::info!("no attempt was cut off"),
+                Ok(cut_off) => tracing::info!(cut_off, "attempts were cut off; they are made again after the start"),
+                Err(_) => {}
+            }
         }
         self.tending.abort();
         if let Some(noticing) = self.noticing {

@@ -1,6 +1,8 @@
-//! SIGTERM and SIGINT: the first drains, the second ends at once (C13.2).
+//! SIGTERM and SIGINT: the first drains, the second ends at once (C13.2). SIGHUP is one of them where the hub runs on a terminal, which
+//! is gone then; a service it would only ask to read its settings again, which no hub does: that is said, and it goes on.
 
-use tokio::signal::unix::{SignalKind, signal};
+use std::io::IsTerminal as _;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// What the process was told.
@@ -18,19 +20,46 @@ impl Signals {
     /// # Errors
     /// When the operating system does not let us.
     pub fn listen() -> std::io::Result<Self> {
-        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let mut heard = Heard {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+            on_terminal: std::io::stdin().is_terminal() || std::io::stderr().is_terminal(),
+        };
         let signals = Self { drain: CancellationToken::new(), now: CancellationToken::new() };
         let told = signals.clone();
         // Ends with the process: it holds nothing that would have to be closed.
         tokio::spawn(async move {
             for token in [told.drain, told.now] {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
+                heard.an_end().await;
                 token.cancel();
             }
         });
         Ok(signals)
+    }
+}
+
+struct Heard {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+    on_terminal: bool,
+}
+
+impl Heard {
+    /// Waits for a signal that ends the hub.
+    async fn an_end(&mut self) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hang_up.recv() => {
+                    if self.on_terminal {
+                        return;
+                    }
+                    tracing::info!("SIGHUP changes nothing: settings are read at the start; restart the hub to change them");
+                }
+            }
+        }
     }
 }

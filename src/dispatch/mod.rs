@@ -74,14 +74,14 @@ impl Generations for ByBoard<'_> {
 
 impl Dispatch {
     /// Attempts what is claimed until `stop`, then ends what is in flight, for `drain` at most; what is left after that is cancelled
-    /// and given back.
+    /// and given back; how many attempts that were.
     pub async fn run(
         self: Arc<Self>,
         settings: PoolSettings,
         mut claims: mpsc::UnboundedReceiver<Claim>,
         stop: CancellationToken,
         drain: Duration,
-    ) {
+    ) -> usize {
         // Bounded by the slots: each claim has one word under way at most.
         let (tell, mut told) = mpsc::unbounded_channel();
         let mut pool = Pool::new(settings);
@@ -127,10 +127,12 @@ impl Dispatch {
                 break;
             }
         }
+        let cut_off = tasks.len();
         for task in tasks.into_values() {
             // What is cut off here stays claimed; the writer releases it without blame when it ends.
             task.abort();
         }
+        cut_off
     }
 
     fn carry_out(

@@ -44,6 +44,8 @@ pub(super) struct Core {
     pub(super) health: HealthBook,
     pub(super) notices: Notices,
     pub(super) next_sweep: HubTime,
+    /// Claims of the former process that were found (C5.6).
+    pub(super) inherited: usize,
     claiming: bool,
     pub(super) room: Room,
     #[cfg(feature = "planted-bugs")]
@@ -120,6 +122,7 @@ impl Core {
             health: HealthBook::default(),
             notices: Notices::default(),
             next_sweep: HubTime(0),
+            inherited: 0,
             claiming: true,
             room: Room::Enough,
             #[cfg(feature = "planted-bugs")]

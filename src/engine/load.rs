@@ -176,6 +176,7 @@ impl Core {
                 // Stored, but never handed out: the commit that made it was thought to have failed. Nobody began it.
                 (Before::ThisProcess, None) => txn.remove_claim(no)?,
                 (Before::AnotherProcess, _) => {
+                    self.inherited += 1;
                     self.suspect(txn, now, row)?;
                     txn.remove_claim(no)?;
                 }

@@ -273,6 +273,11 @@ impl Engine {
         self.core.subs.values().filter(|subscription| !self.core.serves(&subscription.tenant)).count()
     }
 
+    /// How many jobs the former process had claimed when it ended without closing the store (C5.6).
+    pub fn inherited_claims(&self) -> usize {
+        self.core.inherited
+    }
+
     /// What keys the delivery ids (C9.3).
     pub fn delivery_key(&self) -> [u8; 32] {
         self.core.hub.delivery_key

@@ -1,9 +1,11 @@
 //! Listeners: TCP, TLS, and the command socket, all serving the same calls; how many connections, and how they end.
 //!
-//! Invariant: a connection holds one of a fixed number of places, and every one of them ends by itself: idle, slow, or when the
-//! hub stops. Nothing accepted is dropped in silence while there is room to say why.
+//! Invariant: a connection holds one of a fixed number of places, and every one of them ends by itself: idle, slow, when somebody
+//! else needs its place, or when the hub stops. Nothing accepted over plain TCP is dropped without a word.
 
 use crate::error::Code;
+use crate::http::accepting::Accepting;
+use crate::http::crowd::{Crowd, Place};
 use crate::http::problem::Problem;
 use crate::http::refused::{Worded, last_words};
 use crate::http::watch::{Judgement, LOOK_EVERY, Watch, Watched};
@@ -19,13 +21,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -33,10 +35,10 @@ use tokio_util::task::TaskTracker;
 /// Serves on a TCP listener until `stop`, then lets the connections finish what they have begun. The caller bounds that wait by
 /// dropping this future.
 pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Option<TlsAcceptor>, stop: CancellationToken) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let crowd = Crowd::new(CONNECTIONS);
+    let mut accepting = Accepting::default();
     let refusals = Arc::new(Semaphore::new(REFUSALS));
     let tasks = TaskTracker::new();
-    let mut unaccepted = Unaccepted::default();
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -45,21 +47,23 @@ pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Option<TlsAcceptor
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                unaccepted.failed(&error).await;
+                accept_failed(&api, &mut accepting, &error, Some(&crowd)).await;
                 continue;
             }
         };
-        match places.clone().try_acquire_owned() {
-            Ok(place) => {
+        accept_worked(&api, &mut accepting);
+        match crowd.enter(address.ip(), Watch::new(api.clock())) {
+            Some(place) => {
                 let connection = tcp(api.clone(), stream, Peer::Tcp(address), tls.clone(), stop.clone(), place);
                 tasks.spawn(connection);
             }
-            Err(_) => {
+            None => {
                 api.metrics().http_refused();
                 // Over TLS a refusal would cost the handshake that there is no room for, and an answer in whichever protocol
                 // that agrees on: the connection is just closed, which every client takes for a reason to try again.
-                if let (None, Ok(refusal)) = (&tls, refusals.clone().try_acquire_owned()) {
-                    tasks.spawn(refuse(stream, refusal));
+                if tls.is_none() {
+                    let lingering = refusals.clone().try_acquire_owned().ok();
+                    tasks.spawn(refuse(stream, api.new_request_id(), lingering));
                 }
             }
         }
@@ -67,6 +71,19 @@ pub async fn serve(api: Arc<Api>, listener: TcpListener, tls: Option<TlsAcceptor
     drop(listener);
     tasks.close();
     tasks.wait().await;
+}
+
+/// Makes the API's port.
+///
+/// # Errors
+/// When it is taken, or not ours to have.
+pub fn bind_tcp(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+    // A port whose former connections are still remembered by the kernel may be taken: else a restart would have to wait.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// Makes the command socket (C13.5), for this user and root only. One that a dead process left is replaced: whoever holds the store
@@ -95,8 +112,8 @@ pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 /// Serves on the command socket until `stop`: whoever connects as the same user or as root is the operator (C13.5).
 pub async fn serve_unix(api: Arc<Api>, listener: UnixListener, stop: CancellationToken) {
     let places = Arc::new(Semaphore::new(SOCKET_CONNECTIONS));
+    let mut accepting = Accepting::default();
     let tasks = TaskTracker::new();
-    let mut unaccepted = Unaccepted::default();
     loop {
         // Waiting for a place first: who comes later waits in the backlog of the socket.
         let place = places.clone().acquire_owned();
@@ -107,10 +124,16 @@ pub async fn serve_unix(api: Arc<Api>, listener: UnixListener, stop: Cancellatio
         let (Ok(place), accepted) = accepted else { break };
         match accepted {
             Ok((stream, _)) if is_operator(&stream) => {
-                tasks.spawn(drive(api.clone(), stream, Peer::Socket, stop.clone(), place));
+                accept_worked(&api, &mut accepting);
+                let (api, stop) = (api.clone(), stop.clone());
+                tasks.spawn(async move {
+                    let _place = place;
+                    let watch = Watch::new(api.clock());
+                    drive(api, stream, Peer::Socket, stop, watch, CancellationToken::new()).await;
+                });
             }
             Ok(_) => tracing::warn!("another user was refused at the command socket"),
-            Err(error) => unaccepted.failed(&error).await,
+            Err(error) => accept_failed(&api, &mut accepting, &error, None).await,
         }
     }
     drop(listener);
@@ -118,32 +141,38 @@ pub async fn serve_unix(api: Arc<Api>, listener: UnixListener, stop: Cancellatio
     tasks.wait().await;
 }
 
-const BACKLOG: i32 = 128;
-const REFUSALS: usize = 64;
+/// Connections that the kernel keeps until they are accepted; it may be told to keep fewer.
+const BACKLOG: i32 = 1024;
+/// Refused ones that are waited for at once.
+const REFUSALS: usize = 256;
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// How long one that gives up its place may take to end.
+const LEAVE_TIME: Duration = Duration::from_millis(50);
 
-/// Connections that could not be accepted.
-#[derive(Default)]
-struct Unaccepted {
-    told_at: Option<Instant>,
+/// A connection that broke before it was accepted is nothing. No file descriptors left is a reason to let one go that rests, and to
+/// wait.
+async fn accept_failed(api: &Api, accepting: &mut Accepting, error: &io::Error, crowd: Option<&Arc<Crowd>>) {
+    let gone = [io::ErrorKind::ConnectionAborted, io::ErrorKind::ConnectionReset, io::ErrorKind::Interrupted];
+    if gone.contains(&error.kind()) {
+        return;
+    }
+    let failed = accepting.failed(api.clock().monotonic());
+    if failed.is_news {
+        tracing::warn!(
+            %error,
+            "connections cannot be accepted; resting ones are closed to make room, and it is tried again and again \
+             (no file descriptors left: raise LimitNOFILE or ulimit -n)"
+        );
+    }
+    let made_room = crowd.is_some_and(|crowd| crowd.make_room());
+    tokio::time::sleep(if made_room { 2 * LEAVE_TIME } else { failed.wait }).await;
 }
 
-impl Unaccepted {
-    /// A connection that broke before it was accepted is nothing; no file descriptors left is a reason to wait, and to say so now and
-    /// then.
-    async fn failed(&mut self, error: &io::Error) {
-        let gone = [io::ErrorKind::ConnectionAborted, io::ErrorKind::ConnectionReset, io::ErrorKind::Interrupted];
-        if gone.contains(&error.kind()) {
-            return;
-        }
-        if self.told_at.is_none_or(|told_at| told_at.elapsed() > TELL_EVERY) {
-            self.told_at = Some(Instant::now());
-            tracing::warn!(%error, "connections to the API cannot be accepted; they wait");
-        }
-        tokio::time::sleep(ACCEPT_PAUSE).await;
+fn accept_worked(api: &Api, accepting: &mut Accepting) {
+    if let Some(over) = accepting.worked(api.clock().monotonic()) {
+        let (lasted_ms, failures) = (over.lasted.as_millis(), over.failures);
+        tracing::info!(lasted_ms, failures, "connections are accepted again");
     }
 }
 
@@ -158,27 +187,34 @@ async fn tcp(
     peer: Peer,
     tls: Option<TlsAcceptor>,
     stop: CancellationToken,
-    place: OwnedSemaphorePermit,
+    place: Place,
 ) {
+    let (watch, leave) = (place.watch.clone(), place.leave.clone());
     // Answers are small and whole: waiting to fill a segment would only delay them.
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let Some(tls) = tls else { return drive(api, stream, peer, stop, place).await };
-    match tokio::time::timeout(HANDSHAKE_TIME, tls.accept(stream)).await {
-        Ok(Ok(stream)) => drive(api, stream, peer, stop, place).await,
-        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    let Some(tls) = tls else { return drive(api, stream, peer, stop, watch, leave).await };
+    let handshake = tokio::time::timeout(HANDSHAKE_TIME, tls.accept(stream));
+    match leave.run_until_cancelled(handshake).await {
+        Some(Ok(Ok(stream))) => drive(api, stream, peer, stop, watch, leave).await,
+        Some(Ok(Err(error))) => tracing::debug!(%error, "a TLS handshake failed"),
+        Some(Err(_)) => tracing::debug!("a TLS handshake took too long"),
+        None => tracing::debug!("a TLS handshake made room for others"),
     }
 }
 
-/// Serves one connection to its end.
-async fn drive<T>(api: Arc<Api>, stream: T, peer: Peer, stop: CancellationToken, place: OwnedSemaphorePermit)
-where
+/// Serves one connection to its end, which comes by itself, by `stop`, or by `leave` for one that rests.
+async fn drive<T>(
+    api: Arc<Api>,
+    stream: T,
+    peer: Peer,
+    stop: CancellationToken,
+    watch: Arc<Watch>,
+    leave: CancellationToken,
+) where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let _place = place;
-    let watch = Watch::new(api.clock());
     let service = {
         let (api, watch) = (api.clone(), watch.clone());
         service_fn(move |request: Request<Incoming>| {
@@ -197,7 +233,7 @@ where
     let stream = Worded::new(Watched::new(stream, watch.clone()), refused);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    let mut stopping = false;
+    let (mut stopping, mut leaving) = (false, false);
     loop {
         tokio::select! {
             ended = connection.as_mut() => {
@@ -209,6 +245,15 @@ where
             () = stop.cancelled(), if !stopping => {
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
+            }
+            () = leave.cancelled(), if !leaving => {
+                leaving = true;
+                connection.as_mut().graceful_shutdown();
+                if watch.rests_since().is_some() {
+                    // What was answered last may still be on its way out.
+                    let _ = tokio::time::timeout(LEAVE_TIME, connection).await;
+                    return;
+                }
             }
             () = tokio::time::sleep(LOOK_EVERY) => match watch.judge() {
                 Judgement::Fine => {}
@@ -241,15 +286,17 @@ fn builder() -> Builder<TokioExecutor> {
 }
 
 /// Tells a client over the limit to come back, without reading what it wants.
-async fn refuse(mut stream: TcpStream, _refusal: OwnedSemaphorePermit) {
+async fn refuse(mut stream: TcpStream, request_id: String, lingering: Option<OwnedSemaphorePermit>) {
     let problem = Problem::new(Code::Overloaded, "the hub serves as many connections as it may; try again");
-    let words = last_words(problem.with_header(RETRY_AFTER, HeaderValue::from_static("1")), "");
+    let words = last_words(problem.with_header(RETRY_AFTER, HeaderValue::from_static("1")), &request_id);
     let told = async {
         stream.write_all(&words).await?;
         stream.shutdown().await?;
-        // Closing with unread bytes would reset the connection and take the answer with it.
+        // Closing with unread bytes would reset the connection and take the answer with it. Only so many are waited for; of the
+        // others that is read which has come.
         let mut rest = [0; 4096];
-        while tokio::io::AsyncReadExt::read(&mut stream, &mut rest).await? > 0 {}
+        while lingering.is_some() && tokio::io::AsyncReadExt::read(&mut stream, &mut rest).await? > 0 {}
+        while stream.try_read(&mut rest).is_ok_and(|count| count > 0) {}
         io::Result::Ok(())
     };
     // A client that does not listen is not waited for.

@@ -5,6 +5,7 @@
 //! document (A1.4), that of an unknown path and of a panicking handler too. A handler runs to its end even when its client
 //! leaves, so no change is ever half done.
 
+mod accepting;
 mod admin;
 mod answer;
 mod api_keys;
@@ -13,6 +14,7 @@ pub mod auth;
 mod call;
 mod change;
 mod create;
+mod crowd;
 mod dead_letters;
 mod destination;
 #[cfg(feature = "fuzz-doors")]
@@ -42,10 +44,11 @@ mod subscriptions;
 mod watch;
 
 pub use auth::Tenancy;
-pub use listen::{bind_unix, serve, serve_unix};
+pub use listen::{bind_tcp, bind_unix, serve, serve_unix};
 pub use outside::{Answering, Check, CheckState, Facts, PartitionFacts, ProbeSeen, Prober, TestSeen};
 
 use crate::engine::board::Board;
+use crate::engine::command::Refusal;
 use crate::entropy::Entropy;
 use crate::error::Code;
 use crate::http::answer::Answer;
@@ -54,7 +57,7 @@ use crate::http::call::Call;
 use crate::http::idempotency::InProgress;
 use crate::http::page::Query;
 use crate::http::problem::Problem;
-use crate::http::routes::{Access, Found, Route, Router};
+use crate::http::routes::{Access, Found, Route, Router, Verb};
 use crate::metrics::Metrics;
 use crate::model::limits::PROBES;
 use crate::rules::address::AddressPolicy;
@@ -70,6 +73,7 @@ use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -150,6 +154,7 @@ pub struct Api {
     handlers: TaskTracker,
     probes: Semaphore,
     last_uuid: Mutex<u128>,
+    reads_only: AtomicBool,
 }
 
 /// Who is at the other end of a connection.
@@ -166,7 +171,13 @@ impl Api {
     pub fn new(parts: Parts) -> Arc<Self> {
         let (router, in_progress, handlers) = (Router::new(), InProgress::default(), TaskTracker::new());
         let (probes, last_uuid) = (Semaphore::new(PROBES), Mutex::default());
-        Arc::new(Self { parts, router, in_progress, handlers, probes, last_uuid })
+        let reads_only = AtomicBool::new(false);
+        Arc::new(Self { parts, router, in_progress, handlers, probes, last_uuid, reads_only })
+    }
+
+    /// From now on whatever would change something, or send something, is answered with 503: the hub is stopping (C13.2).
+    pub fn stop_writes(&self) {
+        self.reads_only.store(true, Ordering::Relaxed);
     }
 
     /// Waits until every handler has come to its end, those whose client has left too. To be called after the listeners ended.
@@ -229,6 +240,7 @@ impl Api {
         operation: &mut &'static str,
     ) -> Result<Answer, Problem> {
         negotiate::check_size(&head.uri, &head.headers)?;
+        negotiate::check_host(head.version, &head.headers)?;
         let (route, parameters) = self.route(&head.method, &head.uri)?;
         *operation = route.op.name();
         let identity = self.identify(route, peer, &head.headers)?;
@@ -239,6 +251,9 @@ impl Api {
                 _,
             ) => Arc::from(""),
         };
+        if route.verb != Verb::Get && self.reads_only.load(Ordering::Relaxed) {
+            return Err(Refusal::Stopping.into());
+        }
         negotiate::check_types(route, &head.headers, body)?;
         let ceiling = route.takes.ceiling(self.parts.settings.records.max_body_bytes);
         let left = due.saturating_sub(self.parts.clock.monotonic());

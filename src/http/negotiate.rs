@@ -5,8 +5,9 @@ use crate::http::problem::Problem;
 use crate::http::routes::{Op, Route, Takes};
 use crate::model::limits::{REFUSED_BODY_BYTES, REQUEST_HEADERS_BYTES, REQUEST_ID_BYTES, REQUEST_TARGET_BYTES};
 use bytes::Bytes;
-use http::Uri;
-use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
+use http::uri::Authority;
+use http::{Uri, Version};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body;
 use std::error::Error;
@@ -33,6 +34,26 @@ pub(crate) fn check_size(uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> 
         return Err(Problem::new(Code::HeadersTooLarge, detail));
     }
     Ok(())
+}
+
+/// 400 for a request that does not say once, and in one way, which host it is for (RFC 9112, section 3.2).
+pub(crate) fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
+    let mut hosts = headers.get_all(HOST).iter();
+    let (first, second) = (hosts.next(), hosts.next());
+    let fault = match (first, second) {
+        (_, Some(_)) => "the request has more than one Host header",
+        // HTTP/1.0 knows no Host, HTTP/2 has `:authority` instead.
+        (None, None) if version == Version::HTTP_11 => "the request has no Host header",
+        (None, None) => return Ok(()),
+        (Some(host), None) if is_host(host.as_bytes()) => return Ok(()),
+        (Some(_), None) => "the Host header holds no host",
+    };
+    Err(Problem::new(Code::BadRequest, fault))
+}
+
+/// A host with or without a port; an empty one is that of a client that does not know it.
+fn is_host(host: &[u8]) -> bool {
+    host.is_empty() || Authority::try_from(host).is_ok_and(|host| !host.as_str().contains('@'))
 }
 
 /// 406 and 415.
@@ -110,7 +131,7 @@ where
 }
 
 /// How long what a refused client still sends is read.
-pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(2);
+pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 fn too_large(ceiling: usize) -> Problem {
     Problem::new(Code::PayloadTooLarge, format!("the body may have at most {ceiling} bytes"))
@@ -186,6 +207,39 @@ mod tests {
             assert_eq!(request_id(&head(&[("x-request-id", given)])).is_some(), sane, "{given}");
         }
         assert_eq!(request_id(&head(&[])), None);
+    }
+
+    // A1.11
+    #[test]
+    fn a_request_is_for_one_host() {
+        let hosts = |hosts: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for host in hosts {
+                headers.append(HOST, HeaderValue::from_static(host));
+            }
+            headers
+        };
+        let (one, two) = (Version::HTTP_11, Version::HTTP_2);
+        for (version, given, good) in [
+            (one, &["hub"][..], true),
+            (one, &["hub.example.com:8080"], true),
+            (one, &["127.0.0.1:8080"], true),
+            (one, &["[::1]:8080"], true),
+            (one, &[""], true),
+            (one, &[], false),
+            (one, &["hub", "hub"], false),
+            (one, &["a b"], false),
+            (one, &["hub/path"], false),
+            (one, &["user@hub"], false),
+            (Version::HTTP_10, &[], true),
+            (Version::HTTP_10, &["a", "b"], false),
+            (two, &[], true),
+            (two, &["hub"], true),
+            (two, &["a", "b"], false),
+        ] {
+            let status = check_host(version, &hosts(given)).err().map(|problem| problem.status());
+            assert_eq!(status, (!good).then_some(400), "{version:?} {given:?}");
+        }
     }
 
     // A1.11

@@ -199,7 +199,13 @@ impl From<Refusal> for Problem {
                 ),
                 "5",
             ),
-            Refusal::Stopping => retry(Problem::new(Code::Stopping, "the hub is stopping"), "5"),
+            Refusal::Stopping => retry(
+                Problem::new(
+                    Code::Stopping,
+                    "the hub is draining and takes nothing new; try again when it has been started again",
+                ),
+                "5",
+            ),
             // Only partitions have positions, and no request moves one.
             Refusal::PositionMoved { .. } => Problem::new(Code::Internal, "the hub failed"),
         }

@@ -70,6 +70,11 @@ impl Watch {
         if self.clock.monotonic() >= due { Judgement::Over } else { Judgement::Fine }
     }
 
+    /// Since when nothing has moved (monotonic); none while a request is worked on.
+    pub(crate) fn rests_since(&self) -> Option<Duration> {
+        (self.running.load(Relaxed) == 0).then(|| self.moment(self.moved.load(Relaxed)))
+    }
+
     fn moment(&self, at: u64) -> Duration {
         self.opened + Duration::from_millis(at.saturating_sub(1))
     }
@@ -158,16 +163,16 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     /// A clock that stands still until it is moved.
     #[derive(Default)]
-    struct Still(AtomicU64);
+    pub(crate) struct Still(AtomicU64);
 
     impl Still {
-        fn after(&self, seconds: u64) {
+        pub(crate) fn after(&self, seconds: u64) {
             self.0.fetch_add(seconds * 1000, Relaxed);
         }
     }

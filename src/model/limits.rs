@@ -149,7 +149,7 @@ pub const INGEST_KEY_NAMES: usize = 200;
 /// Body of a request to the API (A1.9).
 pub const REQUEST_BODY_BYTES: usize = 256 << 10;
 /// Bytes of a refused body that are read and thrown away, so that the client gets to read why.
-pub const REFUSED_BODY_BYTES: usize = 4 << 20;
+pub const REFUSED_BODY_BYTES: usize = 32 << 20;
 /// Headers of a request to the API (A1.9).
 pub const REQUEST_HEADERS_BYTES: usize = 32 << 10;
 /// Headers of a request, in number.

@@ -11,6 +11,6 @@ mod grammar;
 mod headers;
 pub mod matching;
 pub mod outcome;
-pub mod room;
 pub mod readable;
+pub mod room;
 pub mod signature;

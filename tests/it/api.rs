@@ -42,6 +42,12 @@ impl Api {
         request.send().await.unwrap().json().await.unwrap()
     }
 
+    /// What may be an event, with the key for that.
+    pub(crate) async fn ingest(&self, body: &Value) -> Value {
+        let request = self.client.post(format!("{}/ingest/events", self.url)).bearer_auth(&self.ingest).json(body);
+        request.send().await.unwrap().json().await.unwrap()
+    }
+
     /// A subscription to everything, not proven yet: its id and secret.
     pub(crate) async fn subscribe(&self, url: &str, echo: Echo) -> (String, String) {
         let sink = json!({ "kind": "webhook", "url": url });

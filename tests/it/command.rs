@@ -75,7 +75,7 @@ impl Run {
                 break said;
             }
         };
-        Serving { child, log, line }
+        Serving { child, log, line, seen }
     }
 }
 
@@ -84,6 +84,7 @@ pub(crate) struct Serving {
     child: Child,
     log: BufReader<ChildStderr>,
     line: Value,
+    seen: String,
 }
 
 /// A serving hub with its store in that folder, at a free port.
@@ -98,6 +99,11 @@ impl Serving {
     /// Where its API is.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.line["address"].as_str().unwrap())
+    }
+
+    /// What it logged up to then.
+    pub(crate) fn seen(&self) -> &str {
+        &self.seen
     }
 
     /// Tells it something.

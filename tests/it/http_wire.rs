@@ -7,6 +7,7 @@ use serde_json::json;
 use std::time::Duration;
 use streaming_hub::http::{Tenancy, serve};
 use streaming_hub::model::api_key::Role;
+use streaming_hub::model::limits::CONNECTIONS;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -245,41 +246,120 @@ async fn a_panicking_handler_is_a_500() {
     assert!(hub.call("GET", "/metrics", "", None).await.text.contains("streaming_hub_http_panics_total 1"));
 }
 
-// A1.9: beyond the limit a client is told to come back, and those who are served stay.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[expect(clippy::disallowed_methods, reason = "a test's client")]
-async fn connections_over_the_limit_are_refused_with_words() {
-    // Both ends of each connection are in this process, and many machines give it 1024 descriptors at first.
+/// Both ends of each connection are in this process, and many machines give it 1024 descriptors at first.
+fn many_files() {
     let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     files.current = files.maximum;
     rustix::process::setrlimit(rustix::process::Resource::Nofile, files).unwrap();
+}
+
+// A1.9: a peer that takes all places loses those that rest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::disallowed_methods, reason = "a test's client")]
+async fn one_peer_does_not_keep_others_out() {
+    many_files();
     let hub = Hub::multi().await;
     let mut held = Vec::new();
-    let refused = loop {
-        let mut stream = TcpStream::connect(hub.address).await.unwrap();
-        let mut first = [0; 1];
-        // A served connection stays silent; a refused one speaks first.
-        let wait = if held.len() < 1000 { Duration::ZERO } else { Duration::from_millis(200) };
-        match tokio::time::timeout(wait, stream.read_exact(&mut first)).await {
-            Err(_) => held.push(stream),
-            Ok(read) => {
-                read.unwrap();
-                let mut rest = String::new();
-                stream.read_to_string(&mut rest).await.unwrap();
-                break rest;
-            }
-        }
-        assert!(held.len() < 1100, "nobody was refused");
-    };
-    assert!(refused.contains("503 Service Unavailable") && refused.contains("overloaded"), "{refused}");
-    assert!(refused.contains("retry-after: 1"), "{refused}");
-    let mut served = held.swap_remove(0);
+    for _ in 0..CONNECTIONS {
+        held.push(TcpStream::connect(hub.address).await.unwrap());
+    }
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(hub.call("GET", path, "", None).await.status, 200, "{path}");
+    }
+    let mut served = held.pop().unwrap();
     served.write_all(b"GET /healthz HTTP/1.1\r\nhost: hub\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     served.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let ended = tokio::time::timeout(Duration::from_secs(20), held[0].read(&mut [0; 8])).await.unwrap();
+    assert!(matches!(ended, Ok(0) | Err(_)), "who came first rested longest: {ended:?}");
+}
+
+// A1.9: beyond the limit everybody is told to come back, and those who are served stay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_over_the_limit_are_refused_with_words() {
+    many_files();
+    let hub = Hub::multi().await;
+    let key = hub.tenant("a").await;
+    let id = hub.subscribe(&key, "erp").await["id"].as_str().unwrap().to_owned();
+    let closed = hub.prober.gate.lock().await;
+    let verify = format!(
+        "POST /v1/subscriptions/{id}/verify HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {key}\r\ncontent-length: 0\r\n\
+         connection: close\r\n\r\n"
+    );
+    let mut held = Vec::new();
+    let first = loop {
+        let mut stream = begun(&hub, &verify).await;
+        let mut first = [0; 1];
+        // A served one waits for the probe; a refused one is told so.
+        let wait = if held.len() < CONNECTIONS - 8 { Duration::ZERO } else { Duration::from_millis(200) };
+        match tokio::time::timeout(wait, stream.read_exact(&mut first)).await {
+            Err(_) => held.push(stream),
+            Ok(read) => break read.map(|_| stream).unwrap(),
+        }
+        assert!(held.len() < CONNECTIONS + 8, "nobody was refused");
+    };
+    let mut refused = vec![first];
+    for _ in 0..400 {
+        refused.push(begun(&hub, "GET /healthz HTTP/1.1\r\nhost: hub\r\n\r\n").await);
+    }
+    for mut stream in refused {
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await.unwrap();
+        assert!(said.contains("503 Service Unavailable") && said.contains("overloaded"), "{said}");
+        let id = said.split("x-request-id: ").nth(1).unwrap().split("\r\n").next().unwrap();
+        assert!(id.len() == 36 && said.contains(&format!("\"request_id\":\"{id}\"")), "{said}");
+        assert!(said.contains("retry-after: 1"), "{said}");
+    }
+    drop(closed);
+    let mut answer = String::new();
+    held[0].read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     drop(held);
     while read_status(&hub).await != Some(200) {}
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test's client")]
+async fn begun(hub: &Hub, request: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(hub.address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream
+}
+
+// A1.11: RFC 9112, section 3.2.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_is_for_one_host() {
+    let hub = Hub::multi().await;
+    for head in ["", "host: a\r\nhost: b\r\n", "host: a b\r\n"] {
+        let answer = exchange(&hub, format!("GET /healthz HTTP/1.1\r\n{head}\r\n").as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("bad_request"), "{head}: {answer}");
+    }
+    let answer = exchange(&hub, b"GET /healthz HTTP/1.0\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+}
+
+// A1.9: many clients read nothing before all is sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_refused_body_does_not_take_the_answer_with_it() {
+    let hub = Hub::multi().await;
+    let key = hub.tenant("a").await;
+    let body = vec![b' '; 20 << 20];
+    let head =
+        "POST /v1/subscriptions HTTP/1.1\r\nhost: hub\r\ncontent-type: application/json\r\nconnection: close\r\n";
+    for (more, status) in [
+        (format!("authorization: Bearer {key}\r\ncontent-length: {}\r\n\r\n", body.len()), 413),
+        (format!("authorization: Bearer {key}\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n", body.len()), 413),
+        (format!("content-length: {}\r\n\r\n", body.len()), 401),
+    ] {
+        let mut stream = begun(&hub, &format!("{head}{more}")).await;
+        stream.write_all(&body).await.unwrap();
+        if more.contains("chunked") {
+            stream.write_all(b"\r\n0\r\n\r\n").await.unwrap();
+        }
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{more}: {answer}");
+    }
 }
 
 async fn read_status(hub: &Hub) -> Option<u16> {

@@ -85,9 +85,9 @@ impl FileDisk {
     /// # Errors
     /// [`StoreError::InUse`] when another process has it.
     pub fn take(folder: &Path) -> Result<Self, StoreError> {
-        make_folder(folder).map_err(|e| at(folder, &e))?;
+        make_folder(folder).map_err(|e| no_place(folder, &e))?;
         let path = folder.join("hub.lock");
-        let lock = private(&path).map_err(|e| at(&path, &e))?;
+        let lock = private(&path).map_err(|e| no_place(&path, &e))?;
         match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { folder: folder.to_owned(), _lock: lock, was_opened: AtomicBool::new(false) }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::InUse(folder.display().to_string())),
@@ -176,6 +176,13 @@ fn private(path: &Path) -> io::Result<File> {
 fn make_folder(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+fn no_place(path: &Path, error: &io::Error) -> StoreError {
+    match StoreError::of_io(error, format!("{}: {error}", path.display())) {
+        StoreError::Io(told) => StoreError::Place(told),
+        other => other,
+    }
 }
 
 fn at(path: &Path, error: &io::Error) -> StoreError {

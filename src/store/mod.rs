@@ -45,6 +45,9 @@ pub enum StoreError {
     /// The disk has no room, or the quota is used up.
     #[error("the disk is full: {0}")]
     Full(String),
+    /// The place is not one where this user may keep a store.
+    #[error("DATA_DIR cannot be used: {0}; it must be a folder, of the hub's own user, that is not write-protected")]
+    Place(String),
     /// The disk refused.
     #[error("the disk refused: {0}")]
     Io(String),
@@ -63,6 +66,7 @@ impl StoreError {
             StoreError::InUse(_) => "another process has it",
             StoreError::Newer { .. } => "a newer program wrote it",
             StoreError::Full(_) => "the disk is full",
+            StoreError::Place(_) => "its folder cannot be used by the hub's user",
             StoreError::Io(_) => "the disk refuses",
             StoreError::Damaged(_) => "it is damaged",
             StoreError::Closed => "it is not open",

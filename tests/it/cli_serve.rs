@@ -94,6 +94,20 @@ fn a_command_makes_no_store_and_touches_none_of_another_user() {
     assert_eq!(keys(folder.path(), &["list"]).code, Some(0));
 }
 
+#[test]
+fn a_data_dir_that_cannot_be_used_is_told_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "mine").unwrap();
+    for place in [file.clone(), file.join("below")] {
+        let ended = serve(&place).end();
+        assert_eq!(ended.code, Some(1));
+        assert!(ended.stderr.contains("DATA_DIR cannot be used"), "{}", ended.stderr);
+        assert!(ended.stderr.contains(file.to_str().unwrap()), "{}", ended.stderr);
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+}
+
 // A1.4: in the words of whoever typed it
 #[test]
 fn a_refused_key_is_told_in_flags_and_once() {

@@ -149,6 +149,11 @@ impl Lane {
         self.retries.len() + self.due.len() + self.again.len()
     }
 
+    /// Of these, those that were redriven or replayed.
+    pub(super) fn sent_again(&self) -> usize {
+        self.again.len() + self.redriven.len()
+    }
+
     /// Its oldest waiting job, by log number; of one that is not in memory, a number that is not above it. What was redriven or replayed
     /// is left out: its event's age is no delay.
     pub(super) fn oldest(&self) -> Option<LogNo> {

@@ -135,9 +135,11 @@ impl Lanes {
         self.retrying >= self.max
     }
 
-    /// Whether half of that room is taken: bulk work waits, and leaves the rest to failures.
-    pub(super) fn is_half_full_of_retries(&self) -> bool {
-        self.retrying >= (self.max / 2).max(1)
+    /// Whether bulk work may make more jobs for a subscription: few of those it made wait for their first attempt, and all that wait take
+    /// no more memory than they leave to all others, whatever those others do.
+    pub(super) fn takes_more_again(&self, sub: SubNo, ahead: usize) -> bool {
+        let share = self.share(self.retrying);
+        self.lanes.get(&sub).is_some_and(|lane| lane.untried.len() < ahead && lane.sent_again() < share)
     }
 
     /// Jobs claimed.

@@ -1,8 +1,8 @@
 //! Replays and bulk work on dead letters: a row that says how far it came, and a chunk a commit between other work (C6.5, C6.6).
 //!
 //! Invariants: the row is written in the commit of the jobs it made, so that a crash makes none twice and forgets none; an event that has
-//! an unfinished job gets no second one. Nothing runs ahead of its lane: while so many of a subscription's jobs were not attempted, or
-//! half of the memory for retries is taken, its bulk work waits, and failures keep their room. A purge makes no jobs and never waits.
+//! an unfinished job gets no second one. Nothing runs ahead of its lane: while so many of the jobs it made were not attempted, or those
+//! that wait take more memory than they leave to all others, it waits; what other subscriptions do holds nobody up. A purge makes no jobs and never waits.
 
 use super::Counts;
 use super::command::{DeadEnd, Managed, NewReplay, Refusal, Through};
@@ -142,12 +142,10 @@ impl Core {
 
     /// Whose turn it is; none where all have to wait for their lanes.
     pub(super) fn next_replay(&self) -> Option<(SubNo, ReplayId)> {
-        let has_room = !self.lanes.is_half_full_of_retries();
         let may = |replay: &&Replay| match replay.work {
             Work::DeadLetters { action: DeadAction::Purge, .. } => true,
             Work::Events { .. } | Work::DeadLetters { .. } => {
-                let untried = self.lanes.get(replay.sub).map_or(0, |lane| lane.untried.len());
-                has_room && untried < self.settings.replay.ahead
+                self.lanes.takes_more_again(replay.sub, self.settings.replay.ahead)
             }
         };
         let next = self.replays.values().filter(may).min_by_key(|replay| (replay.turn, replay.sub, replay.id));

@@ -106,14 +106,7 @@ impl Model {
 
     /// A chunk of the one whose turn it is; whether there was one.
     pub(super) fn replay_one(&mut self, now: HubTime) -> bool {
-        let has_room = self.retrying() < (self.rules.pending_max / 2).max(1);
-        let untried = |no: SubNo| {
-            let jobs = self.lane(no).filter(|(_, job)| job.is_unfinished() && job.cause != Cause::Match);
-            jobs.filter(|(_, job)| job.steps == 0).count()
-        };
-        let may = |key: &(SubNo, ReplayId), replay: &ReplayModel| {
-            replay.is_purge() || (has_room && untried(key.0) < self.rules.replay.ahead)
-        };
+        let may = |key: &(SubNo, ReplayId), replay: &ReplayModel| replay.is_purge() || self.takes_more_again(key.0);
         let ready = self.replays.iter().filter(|(key, replay)| may(key, replay));
         let Some(key) = ready.min_by_key(|(_, replay)| replay.turn).map(|(key, _)| *key) else { return false };
         let mut replay = self.replays[&key].clone();
@@ -137,6 +130,15 @@ impl Model {
             self.replays.insert(key, replay);
         }
         true
+    }
+
+    /// Few of its jobs wait for a first attempt, and all that wait take no more room than they leave, or than every lane may take.
+    fn takes_more_again(&self, no: SubNo) -> bool {
+        let again = || self.lane(no).filter(|(_, job)| job.is_unfinished() && job.cause != Cause::Match);
+        let untried = again().filter(|(_, job)| job.steps == 0).count();
+        let waiting = again().filter(|(_, job)| job.state == State::Waiting).count();
+        let share = self.rules.pending_max.saturating_sub(self.retrying()).max(self.head());
+        untried < self.rules.replay.ahead && waiting < share
     }
 
     fn last_turn(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Replays, redrives and purges, step by step (C5.4, C6.5, C6.6, C8.5).
 
-use super::{Bench, answer, delivered, fifo, options, parallel, seqs, spec, sub_id, tenant_of};
+use super::{Bench, SLOW, answer, delivered, fifo, options, parallel, seqs, spec, sub_id, tenant_of};
 use crate::disk::{Effect, Fuse};
 use crate::dump::Dump;
 use crate::model::{Ask, AskChange};
@@ -128,9 +128,9 @@ fn a_replay_runs_no_further_than_a_little_ahead_of_its_lane() {
     assert_eq!(order, (1..=40).collect::<Vec<_>>());
 }
 
-// C6.6: ingest keeps its room
+// C6.6
 #[test]
-fn a_replay_leaves_half_of_the_memory_to_others() {
+fn replays_take_no_more_memory_than_they_leave_to_others() {
     let mut bench = Bench::new(Options { pending_max: 20, ..options() });
     bench.subscribe(1, fifo("https://a.example/"));
     bench.events(8, &delivered);
@@ -146,6 +146,22 @@ fn a_replay_leaves_half_of_the_memory_to_others() {
         }
     }
     assert_eq!(bench.left().len(), 16);
+}
+
+// C6.6, C5.5: what another tenant's failures take of the memory holds up no replay
+#[test]
+fn a_replay_goes_on_beside_failures_that_fill_the_memory() {
+    let mut bench = Bench::new(Options { pending_max: 4, schedule: vec![0, 3_600_000, 3_600_000], ..options() });
+    bench.subscribe(1, fifo("https://a.example/"));
+    bench.events(6, &delivered);
+    bench.subscribe(9, parallel("https://b.example/"));
+    let mut next = bench.admit(SLOW, 4).claims;
+    while let Some(claim) = next.pop() {
+        next.extend(bench.settle(&claim, answer(500, 5)).claims);
+    }
+    bench.admit(SLOW, 4);
+    let claims = bench.manage(ask(1, 1, range(1, 6))).claims;
+    assert_eq!(bench.end_all(claims, &delivered), (1..=6).collect::<Vec<_>>());
 }
 
 // C6.6

@@ -314,9 +314,11 @@ impl Engine {
     }
 
     /// What the disk allows from now on (C13.4): while it is nearly full, records and changes are refused; outcomes are stored, and
-    /// what is waiting is claimed.
-    pub fn set_room(&mut self, room: Room) {
+    /// what is waiting is claimed. Whether bulk work that waited for room goes on: apply again then, even with an empty batch.
+    pub fn set_room(&mut self, room: Room) -> bool {
+        let waited = !self.core.room.takes_new();
         self.core.room = room;
+        waited && room.takes_new()
     }
 
     /// The state of a lane as it is in memory, while the store is suspended: to be shown, not to be decided upon. None where it is not

@@ -2,7 +2,7 @@
 //!
 //! Invariants: the row is written in the commit of the jobs it made, so that a crash makes none twice and forgets none; an event that has
 //! an unfinished job gets no second one. Nothing runs ahead of its lane: while so many of the jobs it made were not attempted, or those
-//! that wait take more memory than they leave to all others, it waits; what other subscriptions do holds nobody up. A purge makes no jobs and never waits.
+//! that wait take more memory than they leave to all others, it waits; what other subscriptions do holds nobody up. While the disk is nearly full (C13.4) it waits as well. A purge makes no jobs and never waits.
 
 use super::Counts;
 use super::command::{DeadEnd, Managed, NewReplay, Refusal, Through};
@@ -145,7 +145,7 @@ impl Core {
         let may = |replay: &&Replay| match replay.work {
             Work::DeadLetters { action: DeadAction::Purge, .. } => true,
             Work::Events { .. } | Work::DeadLetters { .. } => {
-                self.lanes.takes_more_again(replay.sub, self.settings.replay.ahead)
+                self.room.takes_new() && self.lanes.takes_more_again(replay.sub, self.settings.replay.ahead)
             }
         };
         let next = self.replays.values().filter(may).min_by_key(|replay| (replay.turn, replay.sub, replay.id));

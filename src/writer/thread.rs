@@ -104,7 +104,7 @@ impl Thread {
             if self.orders.stop_claiming.load(Ordering::Acquire) {
                 self.engine.stop_claiming();
             }
-            self.engine.set_room(self.orders.room());
+            more |= self.engine.set_room(self.orders.room());
             self.drain(&mut waiting);
             let timer_due = wake_at.is_some_and(|at| at <= self.now());
             if waiting.batch.is_empty() && !more && !timer_due {

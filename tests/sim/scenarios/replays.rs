@@ -11,6 +11,7 @@ use streaming_hub::engine::{Applied, ReplayPace};
 use streaming_hub::model::ids::{ReplayId, Seq};
 use streaming_hub::model::job::{Cause, Claim, DeadReason, Outcome};
 use streaming_hub::model::replay::{DeadFilter, Replay};
+use streaming_hub::model::space::Room;
 use streaming_hub::model::subscription::{DeliveryOrder, EventPattern, Spec};
 
 const SLOWLY: ReplayPace = ReplayPace { jobs: 2, rows: 4, ahead: 4 };
@@ -162,6 +163,23 @@ fn a_replay_goes_on_beside_failures_that_fill_the_memory() {
     bench.admit(SLOW, 4);
     let claims = bench.manage(ask(1, 1, range(1, 6))).claims;
     assert_eq!(bench.end_all(claims, &delivered), (1..=6).collect::<Vec<_>>());
+}
+
+// C13.4: jobs are new rows; a purge only gives room
+#[test]
+fn while_the_disk_is_nearly_full_only_a_purge_goes_on() {
+    let mut bench = Bench::new(Options { replay: SLOWLY, ..options() });
+    bench.subscribe(1, fifo("https://a.example/"));
+    bench.events(9, &hopeless);
+    bench.clocks.now += 5;
+    let claims = bench.manage(ask(1, 1, range(1, 9))).claims;
+    bench.manage(ask(1, 2, letters(DeadEnd::Purge)));
+    assert!(!bench.hub.engine.set_room(Room::Low));
+    let order = bench.end_all(claims, &delivered);
+    assert!(order.len() < 9 && bench.dead() == 0, "{order:?} were made before");
+    assert!(bench.hub.engine.set_room(Room::Enough), "the writer is to go on");
+    let applied = bench.nothing();
+    assert_eq!(bench.end_all(applied.claims, &delivered).len() + order.len(), 9);
 }
 
 // C6.6

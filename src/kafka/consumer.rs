@@ -29,6 +29,9 @@ const METADATA_LIMIT: Duration = Duration::from_secs(10);
 /// Looks at the cluster that were asked for come no faster.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
+/// Brokers whose causes are told when none answers.
+const CAUSES: usize = 8;
+
 /// All brokers that are known.
 pub(super) type Known = Arc<[Arc<Broker>]>;
 
@@ -43,6 +46,14 @@ pub(super) struct Consumer {
     /// For partitions that are found now.
     start: Start,
     backoff: Backoff,
+}
+
+/// No broker answered.
+struct Unanswered {
+    /// The cause of one of them: of one that refuses us, if there is such a one.
+    why: CallError,
+    /// What each of them said, in words.
+    detail: String,
 }
 
 struct Reading {
@@ -106,7 +117,7 @@ impl Consumer {
                     let _ = stop.run_until_cancelled(until_next_look(&source)).await;
                 }
                 Err(why) => {
-                    let wait = self.failed(&why);
+                    let wait = self.failed(why);
                     let _ = stop.run_until_cancelled(tokio::time::sleep(wait)).await;
                 }
             }
@@ -121,12 +132,13 @@ impl Consumer {
     }
 
     /// Asks the brokers one after the other, the one that answered last time first.
-    async fn look(&mut self) -> Result<MetadataAnswer, CallError> {
+    async fn look(&mut self) -> Result<MetadataAnswer, Unanswered> {
         self.source.look_begins();
         let known = self.known.borrow().clone();
         let candidates = self.answered.iter().chain(known.iter()).chain(&self.bootstrap).cloned();
         let mut tried: Vec<Arc<Broker>> = Vec::new();
         let mut last = CallError::Broken("no broker is known".to_owned());
+        let mut told: Vec<String> = Vec::new();
         for broker in candidates.collect::<Vec<_>>() {
             if tried.iter().any(|tried| tried.endpoint == broker.endpoint) {
                 continue;
@@ -137,21 +149,25 @@ impl Consumer {
                     self.answered = Some(broker);
                     return Ok(answer);
                 }
-                Ok(_) => {}
-                // One broker that is away must not hide that another one refuses us.
-                Err(_) if last.needs_a_person() => {}
-                Err(why) => last = why,
+                Ok(_) => told.push(format!("{}: it knows no brokers yet", broker.endpoint)),
+                Err(why) => {
+                    told.push(format!("{}: {why}", broker.endpoint));
+                    // One broker that is away must not hide that another one refuses us.
+                    if !last.needs_a_person() {
+                        last = why;
+                    }
+                }
             }
             tried.push(broker);
         }
-        Err(last)
+        Err(Unanswered { detail: each_cause(&told).unwrap_or_else(|| last.to_string()), why: last })
     }
 
-    fn failed(&mut self, why: &CallError) -> Duration {
+    fn failed(&mut self, Unanswered { why, detail }: Unanswered) -> Duration {
         let needs_a_person = why.needs_a_person();
         self.source.status.set_source(Link::Down(Down {
             code: why.code(),
-            detail: why.to_string(),
+            detail,
             needs_a_person,
             since: self.source.clock.wall(),
         }));
@@ -312,4 +328,11 @@ async fn end(what: &'static str, task: JoinHandle<()>) {
     if let Err(why) = task.await {
         error!(what, %why, "a task of the kafka source crashed");
     }
+}
+
+/// Of many brokers the first ones only.
+fn each_cause(told: &[String]) -> Option<String> {
+    let (shown, more) = told.split_at_checked(CAUSES).unwrap_or((told, &[]));
+    let more = if more.is_empty() { String::new() } else { format!("; and {} more", more.len()) };
+    (!shown.is_empty()).then(|| shown.join("; ") + &more)
 }

@@ -191,7 +191,7 @@ impl Fetcher {
             self.broker.id,
             Link::Down(Down {
                 code: why.code(),
-                detail: why.to_string(),
+                detail: format!("{}: {why}", self.broker.endpoint),
                 needs_a_person,
                 since: self.source.clock.wall(),
             }),

@@ -1,6 +1,6 @@
 //! `streaming-hub serve` as an operator sees it: readiness, signals, keys over the command socket, one process a store, exit codes.
 
-use crate::command::{Serving, hub, serve};
+use crate::command::{Serving, hub, json_line, serve};
 use rustix::process::Signal;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -203,4 +203,35 @@ fn a_port_that_is_taken_is_named() {
     let ended = hub(&["serve", "--data-dir", folder.path().to_str().unwrap(), "--http-listen-addr", &address]).end();
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains(&address), "{}", ended.stderr);
+}
+
+// C1.7, C13.1: it is said which broker does not answer and why, each of them, and a hub that needs Kafka is not called ready.
+#[test]
+fn each_broker_that_does_not_answer_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = serve(folder.path())
+        .env("STREAMING_HUB_KAFKA_BROKERS", "127.0.0.1:1,127.0.0.1:2")
+        .env("STREAMING_HUB_READY_REQUIRES_KAFKA", "true")
+        .until_logged("kafka does not answer; trying on");
+    let said = json_line(running.seen(), "kafka does not answer; trying on");
+    let detail = said["detail"].as_str().unwrap();
+    for broker in ["127.0.0.1:1: cannot connect: ", "127.0.0.1:2: cannot connect: "] {
+        assert!(detail.contains(broker), "{said}");
+    }
+    running.signal(Signal::TERM);
+    let seen = running.seen().to_owned();
+    let log = seen + &running.wait().1;
+    json_line(&log, "the hub serves; it is ready when Kafka answers (READY_REQUIRES_KAFKA)");
+    assert!(!log.contains("the hub is ready") && !log.contains("no events will come"), "{log}");
+}
+
+// C13.1
+#[test]
+fn a_hub_without_a_source_of_events_says_so() {
+    for (ingest, said) in [("false", true), ("true", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let running =
+            serve(folder.path()).env("STREAMING_HUB_HTTP_INGEST_ENABLED", ingest).until_logged("the hub is ready");
+        assert_eq!(running.seen().contains("no events will come"), said, "{}", running.seen());
+    }
 }

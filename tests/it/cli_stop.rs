@@ -1,7 +1,7 @@
 //! How a hub stops (C13.2): what is in flight, what readiness says, and the second signal.
 
 use crate::api::{Api, Echo};
-use crate::command::{Run, serve};
+use crate::command::{Run, json_line, serve};
 use crate::receivers::https::Receiver;
 use rustix::process::Signal;
 use std::path::Path;
@@ -148,9 +148,4 @@ async fn a_start_says_that_the_last_process_did_not_end_well() {
         "the last process ended without closing the store; the jobs that it had claimed are attempted again",
     );
     assert_eq!(said["jobs"], 1, "{said}");
-}
-
-fn json_line(log: &str, message: &str) -> serde_json::Value {
-    let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap_or_default());
-    lines.into_iter().find(|line| line["message"] == message).unwrap_or_else(|| panic!("not said: {message}: {log}"))
 }

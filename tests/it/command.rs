@@ -126,3 +126,9 @@ impl Drop for Serving {
         let _ = self.child.wait();
     }
 }
+
+/// The line of a log with that message.
+pub(crate) fn json_line(log: &str, message: &str) -> Value {
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap_or_default());
+    lines.into_iter().find(|line| line["message"] == message).unwrap_or_else(|| panic!("not said: {message}: {log}"))
+}

@@ -77,9 +77,11 @@ pub(crate) async fn run(program: String, args: Vec<String>, input: String) -> St
 
 /// The client that is not ours.
 pub(crate) async fn produce(args: &[&str], input: String) -> String {
-    let mut all = vec![service("HUB_TEST_PRODUCE")];
+    // It ends with the thread that waits for it, also when the test is killed.
+    let mut all: Vec<String> = ["--pdeathsig", "KILL", "--"].map(str::to_owned).into();
+    all.extend([service("HUB_TEST_PYTHON"), service("HUB_TEST_PRODUCE")]);
     all.extend(args.iter().map(|arg| (*arg).to_owned()));
-    run(service("HUB_TEST_PYTHON"), all, input).await
+    run("setpriv".to_owned(), all, input).await
 }
 
 /// Produces lines in the form of `produce.py records`.

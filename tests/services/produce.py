@@ -34,6 +34,8 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 # Above every body a test sends: the hub refuses large bodies, the client must not do it first.
 MESSAGE_BYTES_MAX = 10_000_000
 PREFIX = "lerian.streaming."
+# A load that is told to stop ends after that long at the latest.
+STOP_SECONDS = 10
 
 
 def say(text):
@@ -715,8 +717,16 @@ def load(args):
         fail("--window is for one producer: one codec")
     window = Window(args.window) if args.window else None
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    signal.signal(signal.SIGINT, lambda *_: stop.set())
+
+    def end(*_):
+        stop.set()
+        # What is on its way is waited for, but not for ever: brokers may be gone. The alarm ends the process, as a second signal does.
+        signal.alarm(STOP_SECONDS)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
 
     begun = time.monotonic()
     with ThreadPoolExecutor(len(lanes)) as pool:

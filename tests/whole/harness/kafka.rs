@@ -17,9 +17,16 @@ pub(crate) fn brokers() -> String {
 
 /// A verb of the other client, with what it reads; what it printed.
 pub(crate) fn produce(args: &[&str], input: &str) -> String {
-    let mut command = Command::new(service("HUB_TEST_PYTHON"));
-    command.arg(service("HUB_TEST_PRODUCE")).args(args);
+    let mut command = client();
+    command.args(args);
     run(command, input)
+}
+
+/// The other client. It ends with the thread that started it, also when the test is killed: that thread waits for it.
+fn client() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(service("HUB_TEST_PYTHON")).arg(service("HUB_TEST_PRODUCE"));
+    command
 }
 
 /// A verb of the services: brokers frozen, killed, started.
@@ -108,8 +115,8 @@ impl Load {
     /// Starts producing, with the manifest in that folder.
     pub(crate) fn start(&self, folder: &Path) -> Loading {
         let manifest = folder.join("manifest");
-        let mut command = Command::new(service("HUB_TEST_PYTHON"));
-        command.arg(service("HUB_TEST_PRODUCE")).arg("load").args(["--checksums", "--manifest"]).arg(&manifest);
+        let mut command = client();
+        command.arg("load").args(["--checksums", "--manifest"]).arg(&manifest);
         for (name, value) in [
             ("--events", self.events.to_string()),
             ("--tenants", self.tenants.to_string()),

@@ -194,30 +194,6 @@ pub enum Action {
     InspectHub,
 }
 
-impl Action {
-    /// Whether it is a change that somebody wants: those wait while the disk is nearly full (C13.4). What only looks, and what the hub
-    /// itself has to say, goes on.
-    pub fn needs_room(&self) -> bool {
-        match self {
-            Action::CreateSubscription(_)
-            | Action::ChangeSubscription { .. }
-            | Action::DeleteSubscription { .. }
-            | Action::Redrive(_)
-            | Action::DeadLetter { .. }
-            | Action::StartReplay { .. }
-            | Action::CancelReplay { .. }
-            | Action::CreateApiKey(_)
-            | Action::RevokeApiKey { .. }
-            | Action::Remember => true,
-            Action::Notice(_)
-            | Action::InspectLane(_)
-            | Action::InspectHealth { .. }
-            | Action::InspectBreakers(_)
-            | Action::InspectHub => false,
-        }
-    }
-}
-
 /// A subscription to be made. Number, revision and generation are the writer's to give.
 #[derive(Debug)]
 pub struct NewSubscription {

@@ -20,7 +20,7 @@ pub(super) type Answer = Result<Result<Managed, Refusal>, StoreError>;
 
 impl Core {
     pub(super) fn manage(&mut self, txn: &mut Txn<'_>, now: HubTime, manage: Manage, effects: &mut Effects) -> Answer {
-        if !self.room.takes_new() && manage.action.needs_room() {
+        if !self.room.takes_new() && needs_room(&manage.action) {
             return Ok(Err(Refusal::DiskLow));
         }
         let answer = match manage.action {
@@ -274,4 +274,26 @@ impl Core {
 
 fn unchanged(subscription: &Arc<Subscription>) -> Managed {
     Managed::Subscription { subscription: subscription.clone(), skipped: None }
+}
+
+/// Whether it is a change that somebody wants: those wait while the disk is nearly full (C13.4). What only looks, and what the hub
+/// itself has to say, goes on.
+fn needs_room(action: &Action) -> bool {
+    match action {
+        Action::CreateSubscription(_)
+        | Action::ChangeSubscription { .. }
+        | Action::DeleteSubscription { .. }
+        | Action::Redrive(_)
+        | Action::DeadLetter { .. }
+        | Action::StartReplay { .. }
+        | Action::CancelReplay { .. }
+        | Action::CreateApiKey(_)
+        | Action::RevokeApiKey { .. }
+        | Action::Remember => true,
+        Action::Notice(_)
+        | Action::InspectLane(_)
+        | Action::InspectHealth { .. }
+        | Action::InspectBreakers(_)
+        | Action::InspectHub => false,
+    }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The longest that a call may take.
-const CALL: Duration = Duration::from_secs(30);
+pub(crate) const CALL: Duration = Duration::from_secs(30);
 
 /// Where a hub's API is.
 #[derive(Debug, Clone)]
@@ -101,10 +101,20 @@ impl Api {
         String::from_utf8(text).unwrap()
     }
 
+    /// The answer of `/healthz`, where there is one.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.open("/healthz").is_some_and(|(status, _)| status == 200)
+    }
+
+    /// A whole request over TCP, and the answer's status and body.
+    pub(crate) fn raw(&self, request: &str, within: Duration) -> std::io::Result<(u16, Vec<u8>)> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(within))?;
+        exchange(stream, request)
+    }
+
     fn open(&self, path: &str) -> Option<(u16, Vec<u8>)> {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
-        stream.set_read_timeout(Some(CALL)).unwrap();
-        exchange(stream, &format!("GET {path} HTTP/1.1\r\nhost: hub\r\nconnection: close\r\n\r\n")).ok()
+        self.raw(&format!("GET {path} HTTP/1.1\r\nhost: hub\r\nconnection: close\r\n\r\n"), CALL).ok()
     }
 }
 

@@ -21,6 +21,11 @@ pub(crate) struct Hub {
     folder: TempDir,
     port: u16,
     settings: BTreeMap<String, String>,
+    /// Words in front of the program, and more of its environment.
+    before: Vec<String>,
+    around: BTreeMap<String, String>,
+    /// Where its log goes.
+    log: PathBuf,
     process: Option<Child>,
 }
 
@@ -41,13 +46,16 @@ impl Hub {
     pub(crate) fn new(receiver: u16, settings: &[(&str, &str)]) -> Self {
         let folder = tempfile::Builder::new().prefix("hub-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let port = free_port();
-        let mut hub = Self { folder, port, settings: BTreeMap::new(), process: None };
+        let (log, before, around) = (folder.path().join("log"), vec![], BTreeMap::new());
+        let mut hub = Self { folder, port, settings: BTreeMap::new(), before, around, log, process: None };
         hub.set("ENV", "local");
         hub.set("LOG_FORMAT", "text");
         hub.set("MULTI_TENANT_ENABLED", "true");
         hub.set("DATA_DIR", &hub.data().display().to_string());
         hub.set("HTTP_LISTEN_ADDR", &format!("127.0.0.1:{port}"));
         hub.set("TOPIC_DISCOVERY_INTERVAL", "1s");
+        // What else fills the disk of this machine is no matter of the tests.
+        hub.set("STORE_RESERVE_BYTES", "0");
         hub.set("SINK_ALLOW", &format!("127.0.0.1/32:{receiver}+plain"));
         for (name, value) in settings {
             hub.set(name, value);
@@ -65,9 +73,24 @@ impl Hub {
         self.settings.insert(format!("STREAMING_HUB_{name}"), value.to_owned());
     }
 
+    /// Puts another program in front of it, for the next starts: a tracer, a limit.
+    pub(crate) fn under(&mut self, words: &[String]) {
+        self.before = words.to_vec();
+    }
+
+    /// Sets a variable of its environment that is no setting.
+    pub(crate) fn around(&mut self, name: &str, value: &str) {
+        self.around.insert(name.to_owned(), value.to_owned());
+    }
+
     /// Its data folder.
     pub(crate) fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
+        self.settings.get("STREAMING_HUB_DATA_DIR").map_or_else(|| self.folder.path().join("data"), PathBuf::from)
+    }
+
+    /// A folder of its own beside the data.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Its API.
@@ -75,9 +98,28 @@ impl Hub {
         Api::new(self.data().join("hub.sock"), self.port)
     }
 
+    /// Its port on loopback.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Sends its log somewhere else, from the next start on.
+    pub(crate) fn log_to(&mut self, path: &str) {
+        self.log = path.into();
+    }
+
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().expect("the hub runs").id()
+    }
+
+    /// Whether its process has ended; what it was is forgotten then.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        let ended = self.process.as_mut().is_none_or(|process| process.try_wait().unwrap().is_some());
+        if ended {
+            self.process = None;
+        }
+        ended
     }
 
     /// Starts the process and does not wait for it.
@@ -109,9 +151,23 @@ impl Hub {
 
     /// `kill -9`, and gone.
     pub(crate) fn kill(&mut self) {
+        let inner = self.inner();
         let mut process = self.process.take().expect("the hub runs");
-        process.kill().unwrap();
+        // What stands in front ends with the program, which must be gone before the next one starts.
+        match inner {
+            Some(inner) => drop(kill_process(inner, Signal::KILL)),
+            None => process.kill().unwrap(),
+        }
         process.wait().unwrap();
+    }
+
+    /// The program itself, where something stands in front of it that is still there.
+    fn inner(&self) -> Option<Pid> {
+        if self.before.is_empty() {
+            return None;
+        }
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.pid())).ok()?;
+        Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
     }
 
     /// Sends SIGTERM.
@@ -119,10 +175,32 @@ impl Hub {
         self.signal(Signal::TERM);
     }
 
+    /// Sends SIGTERM to the program behind what stands in front of it.
+    pub(crate) fn terminate_inner(&self) {
+        kill_process(self.inner().expect("it has started"), Signal::TERM).unwrap();
+    }
+
+    /// Whether the program behind what stands in front of it is over, and only waits for that to notice.
+    pub(crate) fn is_over_inside(&self) -> bool {
+        let Some(inner) = self.inner() else { return true };
+        let status = std::fs::read_to_string(format!("/proc/{}/status", inner.as_raw_nonzero())).unwrap_or_default();
+        status.lines().all(|line| !line.starts_with("State:") || line.contains('Z'))
+    }
+
     /// Lets it stand still, as a stopped machine does, for so long.
     pub(crate) fn freeze(&self, pause: Duration) {
-        self.signal(Signal::STOP);
+        self.stand_still();
         std::thread::sleep(pause);
+        self.go_on();
+    }
+
+    /// Lets it stand still.
+    pub(crate) fn stand_still(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn go_on(&self) {
         self.signal(Signal::CONT);
     }
 
@@ -159,30 +237,31 @@ impl Hub {
 
     /// The end of its log.
     pub(crate) fn log_tail(&self) -> String {
-        let text = std::fs::read(self.log_path()).unwrap_or_default();
+        let text = std::fs::read(&self.log).unwrap_or_default();
         let from = text.len().saturating_sub(4000);
         String::from_utf8_lossy(&text[from..]).into_owned()
     }
 
     /// Its whole log.
     pub(crate) fn log(&self) -> String {
-        String::from_utf8_lossy(&std::fs::read(self.log_path()).unwrap_or_default()).into_owned()
-    }
-
-    fn log_path(&self) -> PathBuf {
-        self.folder.path().join("log")
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
     fn log_file(&self) -> File {
-        OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap()
+        OpenOptions::new().create(true).append(true).open(&self.log).unwrap()
     }
 
     fn command(&self, args: &[&str]) -> Command {
         // It ends with the test that started it, also when that is killed.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).arg(binary());
+        command.args(["--pdeathsig", "KILL", "--"]);
+        if !self.before.is_empty() {
+            // What is in front ends with the test, and the hub with it.
+            command.args(&self.before).args(["setpriv", "--pdeathsig", "KILL", "--"]);
+        }
+        command.arg(binary());
         // Nothing of the caller's environment is a setting of this hub.
-        command.args(args).env_clear().envs(&self.settings);
+        command.args(args).env_clear().envs(&self.settings).envs(&self.around);
         command.envs(std::env::vars().filter(|(name, _)| name == "PATH" || name.starts_with("MALLOC_")));
         command
     }

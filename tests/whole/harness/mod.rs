@@ -6,10 +6,14 @@
 //! * [`receiver`]: records every delivery that reaches it, and answers as it is told;
 //! * [`kafka`]: topics and load, by the client that is not ours;
 //! * [`ledger`]: what was produced against what was received;
-//! * [`scene`]: all of these together, as most tests begin.
+//! * [`scene`]: all of these together, as most tests begin;
+//! * [`fed`]: the same without Kafka, fed over HTTP;
+//! * [`fault`]: a disk that fails, hangs or is full, and a kill at any of its writes.
 #![allow(dead_code, reason = "the tests and the bench each use their part")]
 
 pub(crate) mod api;
+pub(crate) mod fault;
+pub(crate) mod fed;
 pub(crate) mod hub;
 pub(crate) mod kafka;
 pub(crate) mod ledger;

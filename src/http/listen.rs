@@ -147,6 +147,8 @@ const BACKLOG: i32 = 1024;
 const REFUSALS: usize = 256;
 const REFUSAL_TIME: Duration = Duration::from_secs(1);
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// Connections that are let go at once where there are no file descriptors: many may wait to be accepted.
+const ROOM: usize = 16;
 /// How long one that gives up its place may take to end.
 const LEAVE_TIME: Duration = Duration::from_millis(50);
 
@@ -165,13 +167,13 @@ async fn accept_failed(api: &Api, accepting: &mut Accepting, error: &io::Error, 
              (no file descriptors left: raise LimitNOFILE or ulimit -n)"
         );
     }
-    let made_room = crowd.is_some_and(|crowd| crowd.make_room());
+    let made_room = crowd.is_some_and(|crowd| (0..ROOM).filter(|_| crowd.make_room()).count() > 0);
     tokio::time::sleep(if made_room { 2 * LEAVE_TIME } else { failed.wait }).await;
 }
 
 fn accept_worked(api: &Api, accepting: &mut Accepting) {
     if let Some(over) = accepting.worked(api.clock().monotonic()) {
-        let (lasted_ms, failures) = (over.lasted.as_millis(), over.failures);
+        let (lasted_ms, failures) = (crate::time::millis(over.lasted), over.failures);
         tracing::info!(lasted_ms, failures, "connections are accepted again");
     }
 }

@@ -20,10 +20,29 @@ pub(super) struct Health {
 struct Now {
     draining: bool,
     suspended: Option<&'static str>,
+    suspensions: Suspensions,
     disk_low: bool,
     pace: Pace,
     broken: Option<&'static str>,
     foreign: bool,
+}
+
+/// What of the disk an operator must know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DiskFacts {
+    /// Writes are suspended now.
+    pub(super) is_suspended: bool,
+    /// How often they were so far.
+    pub(super) suspensions: Suspensions,
+    /// Less than `STORE_RESERVE_BYTES` is free.
+    pub(super) is_low: bool,
+}
+
+/// How often writes were suspended since the start, and why the last time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Suspensions {
+    pub(super) count: u64,
+    pub(super) why: &'static str,
 }
 
 impl Health {
@@ -44,7 +63,15 @@ impl Health {
 
     /// Writes are suspended, for that reason: words that everybody may read.
     pub(super) fn suspended(&self, why: &'static str) {
-        self.now().suspended = Some(why);
+        let mut now = self.now();
+        now.suspended = Some(why);
+        now.suspensions = Suspensions { count: now.suspensions.count.saturating_add(1), why };
+    }
+
+    /// How the disk does.
+    pub(super) fn disk(&self) -> DiskFacts {
+        let now = self.now();
+        DiskFacts { is_suspended: now.suspended.is_some(), suspensions: now.suspensions, is_low: now.disk_low }
     }
 
     /// Writes go on.

@@ -273,7 +273,8 @@ async fn begin(
     let mut space = space::Watcher::new(settings.data_dir.clone(), settings.reserve, thread.gate(), telling.clone());
     space.look().await;
     let commits = space::watch_commits(thread.gate(), clock.clone(), telling.clone());
-    let watching_disk = [tokio::spawn(space.watch()), tokio::spawn(commits)];
+    let noticing = noticing::watch(health.clone(), writer.clone(), clock.clone(), hub_clock);
+    let watching = [tokio::spawn(space.watch()), tokio::spawn(commits), tokio::spawn(noticing)];
     let dispatch_stop = CancellationToken::new();
     let dispatch = crate::dispatch::Dispatch {
         writer: writer.clone(),
@@ -302,8 +303,6 @@ async fn begin(
         let sinks = sinks.clone();
         async move { sinks.tend().await }
     });
-    let noticing =
-        health.source().map(|status| tokio::spawn(noticing::watch(status, writer.clone(), clock.clone(), hub_clock)));
     let prober = prober::SinkProber::new(sinks, clock.clone(), settings.sinks.attempt_timeout);
     let api = Api::new(http::Parts {
         writer: writer.clone(),
@@ -333,8 +332,7 @@ async fn begin(
         dispatch_stop,
         dispatching,
         tending,
-        noticing,
-        watching_disk,
+        watching,
         listening,
         ready_was_told: true,
         stop: settings.stop,
@@ -362,8 +360,8 @@ pub struct Running {
     dispatch_stop: CancellationToken,
     dispatching: Option<JoinHandle<usize>>,
     tending: JoinHandle<()>,
-    noticing: Option<JoinHandle<()>>,
-    watching_disk: [JoinHandle<()>; 2],
+    /// They only look and tell, so there is nothing of theirs to be finished.
+    watching: [JoinHandle<()>; 3],
     listening: Listening,
     ready_was_told: bool,
     stop: StopSettings,
@@ -476,11 +474,7 @@ impl Running {
             }
         }
         self.tending.abort();
-        if let Some(noticing) = self.noticing {
-            // It has nothing that must be finished: what it saw is seen again after the next start.
-            noticing.abort();
-        }
-        self.watching_disk.iter().for_each(JoinHandle::abort);
+        self.watching.iter().for_each(JoinHandle::abort);
         self.listening.stop().await;
         let thread = self.thread;
         // Commits what is queued and closes the store: file work, not for the runtime's threads.

@@ -1,9 +1,10 @@
-//! Looks now and then at what no command tells the writer, and raises the notices for it: topics whose records name no tenant (C2.8),
-//! hanging transactions (C1.6), and what brokers refuse (C1.7).
+//! Looks now and then at what no command tells the writer, and raises the notices for it: the disk (C13.4), and what the Kafka source
+//! shows (C1.6, C1.7, C2.8).
 //!
-//! Invariant: raising again is harmless, since the writer keeps one notice of a kind about one thing in a window; so nothing is
+//! Invariant: raising again is harmless, since the writer keeps one notice of a kind about one thing in a window; so little is
 //! remembered here, and a refusal is made good at the next look.
 
+use super::facts::{DiskFacts, Health};
 use crate::engine::command::{Action, Manage};
 use crate::kafka::KafkaStatus;
 use crate::model::notice::{Notice, NoticeKind};
@@ -13,20 +14,67 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How often it looks.
-const LOOK_EVERY: Duration = Duration::from_secs(15);
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Looks until it is dropped.
-pub(super) async fn watch(status: Arc<KafkaStatus>, writer: Writer, clock: Arc<dyn Clock>, hub_clock: HubClock) {
+pub(super) async fn watch(health: Arc<Health>, writer: Writer, clock: Arc<dyn Clock>, hub_clock: HubClock) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut disk = Disk::default();
     loop {
         looks.tick().await;
-        for notice in of_kafka(&status, clock.wall(), hub_clock.now(&*clock)) {
+        let now = hub_clock.now(&*clock);
+        let mut notices = disk.look(health.disk(), now);
+        if let Some(status) = health.source() {
+            notices.extend(of_kafka(&status, clock.wall(), now));
+        }
+        for notice in notices {
             let action = Action::Notice(Box::new(notice));
             if let Err(refusal) = writer.manage(Manage { action, idempotency: None }).await {
                 tracing::debug!(%refusal, "a notice could not be stored; it is raised again at the next look");
+                disk.is_stored = false;
             }
         }
+    }
+}
+
+/// What was seen of the disk at the looks before.
+#[derive(Debug, Default)]
+struct Disk {
+    low_since: Option<HubTime>,
+    suspended_since: Option<HubTime>,
+    /// Suspensions that were told, once [`Disk::is_stored`].
+    told: u64,
+    telling: u64,
+    is_stored: bool,
+}
+
+impl Disk {
+    /// What there is to tell. That writes were suspended can only be stored when they go on.
+    fn look(&mut self, seen: DiskFacts, now: HubTime) -> Vec<Notice> {
+        if std::mem::replace(&mut self.is_stored, true) {
+            self.told = self.telling;
+        }
+        self.low_since = seen.is_low.then(|| self.low_since.unwrap_or(now));
+        let mut notices = Vec::new();
+        if let Some(since) = self.low_since {
+            let detail = "less than STORE_RESERVE_BYTES is free: no events and no changes are taken, deliveries go on";
+            notices.push(Notice::about(NoticeKind::DiskLow, "the disk of the store", since, detail));
+        }
+        if seen.suspensions.count > self.told {
+            let since = *self.suspended_since.get_or_insert(now);
+            if !seen.is_suspended {
+                let times = seen.suspensions.count - self.told;
+                let detail = format!(
+                    "writes were suspended and go on again ({times} times since the last look), the last time because of this: {}",
+                    seen.suspensions.why
+                );
+                notices.push(Notice::about(NoticeKind::StoreSuspended, "the store", since, detail));
+                self.telling = seen.suspensions.count;
+                self.suspended_since = None;
+            }
+        }
+        notices
     }
 }
 
@@ -49,4 +97,36 @@ fn of_kafka(status: &KafkaStatus, wall: Timestamp, now: HubTime) -> Vec<Notice> 
         Notice { last_error: Some(refused.code), ..notice }
     });
     lost.chain(hanging).chain(refused).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::Suspensions;
+    use super::*;
+
+    fn seen(count: u64, is_suspended: bool, is_low: bool) -> DiskFacts {
+        DiskFacts { is_suspended, suspensions: Suspensions { count, why: "the disk is full" }, is_low }
+    }
+
+    fn kinds(notices: &[Notice]) -> Vec<(NoticeKind, u64)> {
+        notices.iter().map(|notice| (notice.kind, notice.since.0)).collect()
+    }
+
+    // C13.4
+    #[test]
+    fn a_suspension_is_told_when_it_is_over_and_until_it_is_stored() {
+        use NoticeKind::{DiskLow, StoreSuspended};
+        let mut disk = Disk::default();
+        assert_eq!(kinds(&disk.look(seen(0, false, false), HubTime(1))), []);
+        assert_eq!(kinds(&disk.look(seen(1, true, false), HubTime(2))), [], "it cannot be stored now");
+        assert_eq!(kinds(&disk.look(seen(1, true, true), HubTime(3))), [(DiskLow, 3)]);
+        let told = disk.look(seen(1, false, true), HubTime(4));
+        assert_eq!(kinds(&told), [(DiskLow, 3), (StoreSuspended, 2)]);
+        assert!(told[1].detail.contains("the disk is full"), "{}", told[1].detail);
+        disk.is_stored = false;
+        assert_eq!(kinds(&disk.look(seen(1, false, false), HubTime(5))), [(StoreSuspended, 5)], "it was refused");
+        assert_eq!(kinds(&disk.look(seen(1, false, false), HubTime(6))), []);
+        assert_eq!(kinds(&disk.look(seen(3, false, false), HubTime(7))), [(StoreSuspended, 7)], "between two looks");
+        assert_eq!(kinds(&disk.look(seen(3, false, true), HubTime(8))), [(DiskLow, 8)]);
+    }
 }

@@ -137,6 +137,12 @@ kinds! {
     /// Brokers refuse us or a topic: credentials, certificates or rights (C1.7).
     KafkaRefused "kafka_refused" Act
         "Correct the user, password or right at the brokers: it is tried again every few seconds. Changed settings of the hub need its restart.",
+    /// The store took no writes for a while (C13.4).
+    StoreSuspended "store_suspended" Watch
+        "It healed by itself and nothing was lost. The log says what the disk said: free some space, or look at the disk, before it comes again.",
+    /// Too little of the disk is free (C13.4).
+    DiskLow "disk_low" Act
+        "Free some space or enlarge the disk: events and changes are then taken again by themselves; what Kafka holds meanwhile is read later.",
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use crate::kafka::credentials;
 use crate::kafka::settings::SaslSettings;
 use crate::kafka::wire::{Call, Request};
+use crate::net::Deadline;
 use crate::net::broker::{BrokerStream, BrokerTls, DialError, dial};
 use crate::time::Clock;
 use rskafka::messenger::{Messenger, RequestError, SyncVersionsError};
@@ -131,8 +132,9 @@ impl Connection {
 
     /// Asks and waits for the answer, `limit` at most.
     pub(crate) async fn call<R: Request>(&self, request: R, limit: Duration) -> Result<R::Answer, CallError> {
-        let answer = timeout(limit, self.messenger.request(Call(request))).await;
-        let answer = answer.map_err(|_| CallError::Timeout(limit))?;
+        // A hub that stood still finds the answer waiting, and must not say that the broker is silent.
+        let answer = Deadline::after(limit).bound(self.messenger.request(Call(request))).await;
+        let answer = answer.ok_or(CallError::Timeout(limit))?;
         answer.map(|answer| answer.0).map_err(|why| failed(&why))
     }
 }

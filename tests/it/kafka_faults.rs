@@ -188,7 +188,7 @@ async fn brokers_that_restart_and_leaders_that_move_lose_nothing() {
             assert_eq!(n, before + 1, "{body}");
         }
     });
-    running.until("all well again", |status| status.problems().is_empty()).await;
+    healed("brokers back", running.until("all well again", |status| status.problems().is_empty())).await;
     running.stop().await;
 }
 
@@ -218,7 +218,11 @@ async fn a_silent_broker_holds_up_no_other_partition() {
         .await;
     services(&["broker-thaw", "3"]).await;
     produce_lines(&[], &events(&frozen, 5..8)).await;
-    inbox.until("events of the broker that woke", |kept| kept.bodies(&frozen).len() == 8).await;
+    healed("a broker that woke", async {
+        inbox.until("its events", |kept| kept.bodies(&frozen).len() == 8).await;
+        running.until("all well", |status| status.problems().is_empty()).await;
+    })
+    .await;
     running.stop().await;
 }
 

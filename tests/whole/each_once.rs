@@ -38,6 +38,16 @@ fn hundred_thousand_events_each_once_in_order() {
     assert!(scene.receiver.arrivals().iter().all(|arrival| arrival.attempt == 1), "an attempt failed");
 }
 
+/// Hundreds of kills of a busy hub meet some event again and again: after the fifth it is called poison (C5.6).
+/// Whoever died like that was delivered all the same, or the judge would miss it. How many those were; nothing else may be lost.
+fn blamed(scene: &Scene) -> usize {
+    let api = scene.hub.api();
+    assert_eq!((api.list("/admin/poison"), api.list("/admin/gaps")), (vec![], vec![]));
+    let dead = api.list("/admin/dead-letters");
+    assert!(dead.iter().all(|letter| letter["reason"] == "poison"), "{dead:?}");
+    dead.len()
+}
+
 // C5.3, C5.6, C13.3
 #[test]
 fn killed_twenty_times() {
@@ -68,8 +78,10 @@ fn killed_twenty_times() {
     scene.delivered(manifest.committed.len());
     scene.settled();
     let (faults, repeats) = judge(&manifest, &scene.receiver, &crashes);
+    let blamed = blamed(&scene);
+    eprintln!("{} crashes, {repeats} repeats in {TENANTS} lanes, {blamed} blamed", crashes.len());
     faults.none("killed again and again");
-    scene.nothing_was_lost();
+    assert!(blamed * 5 <= crashes.len(), "{blamed} events blamed by {} crashes", crashes.len());
+    assert!(kills > 20 || blamed == 0, "{blamed} events blamed by {kills} kills");
     assert!(scene.receiver.arrivals().iter().all(|arrival| arrival.attempt == 1), "an attempt failed");
-    eprintln!("{} crashes, {repeats} repeats in {TENANTS} lanes", crashes.len());
 }

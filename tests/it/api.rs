@@ -32,6 +32,11 @@ impl Api {
         Self { client, url: running.url(), tenant: key("tenant"), ingest: key("ingest") }
     }
 
+    /// The key of a producer.
+    pub(crate) fn ingest_key(&self) -> &str {
+        &self.ingest
+    }
+
     pub(crate) async fn get(&self, path: &str) -> (u16, Value) {
         let answer = self.client.get(format!("{}{path}", self.url)).bearer_auth(&self.tenant).send().await.unwrap();
         (answer.status().as_u16(), answer.json().await.unwrap_or_default())

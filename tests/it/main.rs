@@ -6,6 +6,7 @@ mod cli_dev;
 mod cli_explain;
 mod cli_health;
 mod cli_install;
+mod cli_replay;
 mod cli_serve;
 mod cli_settings;
 mod cli_stop;

@@ -74,7 +74,10 @@ impl Bench {
         Self { options, disk, clocks, hub, offset: 0 }
     }
 
+    /// The process is killed and started again. (Two that are open at once would write over each other; in the daemon a lock keeps the
+    /// second one out.)
     fn start_again(&mut self) -> Result<(), StoreError> {
+        self.disk.kill();
         self.hub = Hub::start(&self.disk, &self.options, &mut Chance::of(2), &self.clocks)?;
         Ok(())
     }

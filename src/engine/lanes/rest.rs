@@ -82,6 +82,10 @@ impl Lanes {
                 let at = heads.partition_point(|other| *other < log);
                 heads.insert(at, log);
                 self.queued += 1;
+                // What the lane waited for was about the head of before: of this one its row tells when it is looked at.
+                if at == 0 {
+                    lane.not_before = HubTime(0);
+                }
             }
         }
     }

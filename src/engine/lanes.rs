@@ -234,14 +234,12 @@ impl Lanes {
 
     /// Puts back a head whose time has not come.
     pub(super) fn put_back_until(&mut self, sub: SubNo, log: LogNo, due: HubTime) {
-        if let Some(lane) = self.lanes.get_mut(&sub) {
-            if let Some(bucket) = lane.bucket.as_mut() {
-                bucket.give_back();
-            }
-        }
         self.put_back(sub, log, Taken::Head, Cause::Match);
         if let Some(lane) = self.lanes.get_mut(&sub) {
             lane.not_before = due;
+            if let Some(bucket) = lane.bucket.as_mut() {
+                bucket.give_back();
+            }
         }
     }
 

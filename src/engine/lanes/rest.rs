@@ -307,4 +307,18 @@ mod tests {
         lanes.look(SubNo(2), HubTime(0));
         assert_eq!(lanes.next(HubTime(0), 10_000, &mut Vec::new()).map(|next| next.log.0), Some(2));
     }
+
+    // C5.1, C6.1: the time that the event behind it has to wait for is not its own
+    #[test]
+    fn a_head_that_comes_back_does_not_wait_for_the_one_behind_it() {
+        let mut lanes = lanes(100);
+        push(&mut lanes, 1..3);
+        assert_eq!(take(&mut lanes, 1), [1]);
+        // The second is looked at while the first is claimed: its first step is not over.
+        assert_eq!(take(&mut lanes, 1), [2]);
+        lanes.put_back_until(SUB, LogNo(2), HubTime(700));
+        assert_eq!(take(&mut lanes, 1), [0; 0]);
+        lanes.put_back(SUB, LogNo(1), Taken::Head, Cause::Match);
+        assert_eq!(take(&mut lanes, 1), [1]);
+    }
 }
